@@ -1,7 +1,5 @@
 """A Slurm of one node on this machine, from Debian's packages, in a folder of its own.
 
-    slurm_cluster.py FOLDER      start it, print its SLURM_CONF, and end it at the end of input
-
 It needs root, and the commands munged, slurmctld and slurmd. It has two cores and two partitions:
 `low`, the default, and `high`, whose jobs preempt those of `low`, which are queued again.
 """
@@ -13,7 +11,6 @@ import secrets
 import shutil
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,8 +27,6 @@ SlurmdUser=root
 SlurmctldPort={port}
 SlurmdPort={node_port}
 CommunicationParameters=NoInAddrAny,NoCtldInAddrAny
-AuthType=auth/munge
-CredType=cred/munge
 AuthInfo=socket={folder}/munge.socket,cred_expire=5
 StateSaveLocation={folder}/state
 SlurmdSpoolDir={folder}/spool
@@ -40,21 +35,13 @@ SlurmdPidFile={folder}/slurmd.pid
 SlurmctldLogFile={folder}/slurmctld.log
 SlurmdLogFile={folder}/slurmd.log
 ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
-SwitchType=switch/none
-MpiDefault=none
-JobAcctGatherType=jobacct_gather/none
-AccountingStorageType=accounting_storage/none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU
-SchedulerType=sched/backfill
 SchedulerParameters=bf_interval=1,sched_min_interval=0,batch_sched_delay=0
 PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
-JobRequeue=1
 ReturnToService=2
 KillWait=2
-InactiveLimit=0
 SlurmdParameters=config_overrides
 NodeName={host} NodeAddr=127.0.0.1 CPUs=2 RealMemory=4000 State=UNKNOWN
 PartitionName=low Nodes=ALL Default=YES PriorityTier=1 PreemptMode=REQUEUE MaxTime=INFINITE State=UP
@@ -152,9 +139,3 @@ def _free_port() -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return int(listener.getsockname()[1])
-
-
-if __name__ == "__main__":
-    with running(Path(sys.argv[1]).resolve()) as started:
-        print(f"SLURM_CONF={started}", flush=True)
-        sys.stdin.read()

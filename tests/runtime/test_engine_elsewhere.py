@@ -10,7 +10,8 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,7 @@ import pytest
 import slurm_cluster
 from clusters import connected, slurm
 from judge_stand_in import StandIn
-from test_engine_local import diamond, leftovers, outputs
-from test_engine_local import run as run_locally
+from test_engine_local import diamond, leftovers, outputs, run
 from toy_stages import FUNCTIONS, toy
 
 from harness.endpoint.budget import VARIABLE
@@ -34,7 +34,6 @@ from harness.runtime import (
     Need,
     Needs,
     Plan,
-    RunOutcome,
     Stage,
     StageProgress,
     StageStarted,
@@ -88,20 +87,11 @@ def where(
             yield EngineOptions()
 
 
+there = partial(run, jobs=None)
+"""Runs toy stages into the store under a folder, as many at once as there is room for."""
+
 elsewhere = pytest.mark.parametrize("where", ["ray", "slurm"], indirect=True)
 on_slurm = pytest.mark.parametrize("where", ["slurm"], indirect=True)
-
-
-def run(
-    where: EngineOptions,
-    work: Path,
-    targets: list[Stage],
-    on_event: Callable[[Event], None] = lambda event: None,
-    needs: Needs | None = None,
-) -> RunOutcome:
-    """Run toy stages somewhere, into the store under a folder."""
-    how: Any = {"on_event": on_event, "needs": needs, "where": where}
-    return Engine(Store(work / "store"), FUNCTIONS, work / "logs", **how).run(Plan(targets))
 
 
 @elsewhere
@@ -111,8 +101,8 @@ def test_others_compute_the_bytes_and_failures_that_this_machine_does(
     failing = [toy(kind) for kind in ("raises", "refuses", "dies", "leaves")]
     targets = [*diamond(), toy("curve"), *failing]
     events: list[Event] = []
-    found = run(where, tmp_path / "there", targets, events.append)
-    expected = run_locally(tmp_path / "here", targets)
+    found = there(tmp_path / "there", targets, where=where, on_event=events.append)
+    expected = run(tmp_path / "here", targets)
     assert found.failed == expected.failed
     assert outputs(tmp_path / "there") == outputs(tmp_path / "here") != {}
     shown = [(e.step, e.metrics) for e in events if isinstance(e, StageProgress)]
@@ -125,6 +115,7 @@ def test_others_compute_the_bytes_and_failures_that_this_machine_does(
 @elsewhere
 def test_ctrl_c_ends_all_that_was_started(where: EngineOptions, tmp_path: Path) -> None:
     processes: list[int] = []
+    gate = str(tmp_path / "none")
 
     def interrupt(event: Event) -> None:
         if isinstance(event, StageProgress):
@@ -132,7 +123,7 @@ def test_ctrl_c_ends_all_that_was_started(where: EngineOptions, tmp_path: Path) 
             signal.raise_signal(signal.SIGINT)
 
     with pytest.raises(Interrupted, match="stopped with 0 of 1"):
-        run(where, tmp_path, [toy("gated", gate=str(tmp_path / "none"))], interrupt)
+        there(tmp_path, [toy("gated", gate=gate)], where=where, on_event=interrupt)
     assert select.select(processes, [], [], 10)[0] == processes
     assert leftovers(tmp_path) == []
     if where.engine == "slurm":
@@ -152,7 +143,7 @@ def test_what_no_node_has_room_for_is_refused_at_once(
     where: EngineOptions, need: Need, said: str, tmp_path: Path
 ) -> None:
     with pytest.raises(UserError, match=said):
-        run(where, tmp_path, [toy("draw", number=1)], needs=Needs({"draw": need}))
+        there(tmp_path, [toy("draw", number=1)], where=where, needs=Needs({"draw": need}))
 
 
 @pytest.mark.parametrize("where", ["local", "ray", "slurm"], indirect=True)
@@ -167,9 +158,8 @@ def test_workers_of_every_engine_draw_on_one_budget(
     monkeypatch.setenv(VARIABLE, str(file))  # as the command does
     with StandIn() as server:
         monkeypatch.setenv("HARNESS_JUDGE_URL", server.url)
-        store = Store(tmp_path / "work" / "store")
-        made = Engine(store, FUNCTIONS, tmp_path / "work" / "logs", jobs=2, where=where)
-        outcome = made.run(Plan([toy("asks", number=number) for number in range(4)]))
+        asking = [toy("asks", number=number) for number in range(4)]
+        outcome = run(tmp_path / "work", asking, jobs=2, where=where)
         answered = server.requests
     (spent,) = json.loads(file.read_bytes()).values()
     assert spent == pytest.approx(answered * REPLY_USD)
@@ -199,7 +189,7 @@ def test_a_preempted_job_is_queued_again_and_done(where: EngineOptions, tmp_path
         if isinstance(event, StageProgress) and len(started) == 2:
             threading.Thread(target=pipe.write_text, args=("go on",), daemon=True).start()
 
-    assert run(where, tmp_path, [stage], preempt).ok
+    assert there(tmp_path, [stage], where=where, on_event=preempt).ok
     assert len(started) == 2
     assert log.read_text() == "0 0\n"
 
@@ -253,7 +243,7 @@ def test_every_name_is_one_argument_and_no_command(tmp_path: Path, name: str) ->
 def test_a_machine_without_slurm_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UserError, match="needs Slurm's command `sbatch`, which is not on this"):
-        run(SLURM, tmp_path, [toy("draw", number=1)])
+        there(tmp_path, [toy("draw", number=1)], where=SLURM)
 
 
 def test_a_slurm_that_does_not_answer_says_so(
@@ -264,7 +254,7 @@ def test_a_slurm_that_does_not_answer_says_so(
     (tmp_path / "slurm.conf").write_text("")
     monkeypatch.setenv("SLURM_CONF", str(tmp_path / "slurm.conf"))
     with pytest.raises(UserError, match="Slurm cannot be reached: "):
-        run(SLURM, tmp_path, [toy("draw", number=1)])
+        there(tmp_path, [toy("draw", number=1)], where=SLURM)
 
 
 def test_nodes_with_another_harness_or_without_the_store_are_refused(
@@ -272,7 +262,7 @@ def test_nodes_with_another_harness_or_without_the_store_are_refused(
 ) -> None:
     monkeypatch.setattr(host, "code_digest", lambda: "another")
     stage = toy("draw", number=1)
-    why = run(RAY, tmp_path, [stage]).failed[stage]
+    why = there(tmp_path, [stage], where=RAY).failed[stage]
     assert "is not the driver's (another): install the same" in why
 
 
@@ -283,7 +273,7 @@ def test_an_address_where_nobody_is_is_one_sentence(
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     asked = EngineOptions(engine="ray", ray_address="127.0.0.1:1")
     with pytest.raises(UserError, match=r"no Ray cluster can be reached at 127.0.0.1:1 .*refused"):
-        run(asked, tmp_path, [toy("draw", number=1)])
+        there(tmp_path, [toy("draw", number=1)], where=asked)
 
 
 def test_an_engine_that_is_not_installed_says_what_to_type(
@@ -291,7 +281,7 @@ def test_an_engine_that_is_not_installed_says_what_to_type(
 ) -> None:
     monkeypatch.setattr(ray_engine, "find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"`ray` is not installed: type `.*\[ray\]'`"):
-        run(RAY, tmp_path, [toy("draw", number=1)])
+        there(tmp_path, [toy("draw", number=1)], where=RAY)
 
 
 def test_an_address_is_for_ray_only() -> None:
@@ -332,7 +322,7 @@ def test_a_node_that_is_killed_costs_its_running_stages_only(cluster: Any, tmp_p
                 for pipe in pipes:
                     threading.Thread(target=pipe.write_text, args=("go on",), daemon=True).start()
 
-    assert run(RAY, tmp_path, [toy("total", *awaiting)], kill).ok
+    assert there(tmp_path, [toy("total", *awaiting)], where=RAY, on_event=kill).ok
     assert sorted(log.read_text().splitlines()) == ["0 0", "1 0"]
     again = started.count("awaits one") + started.count("awaits two")
     assert (started.count("draw"), again, started.count("total")) == (2, 3, 1)

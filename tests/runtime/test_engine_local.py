@@ -10,7 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,25 +36,9 @@ from harness.runtime import (
 from harness.runtime.worker import StageWorker
 
 
-def run(
-    work: Path,
-    targets: list[Stage],
-    *,
-    jobs: int = 1,
-    fail_fast: bool = False,
-    on_event: Callable[[Event], None] = lambda event: None,
-    **more: Any,
-) -> RunOutcome:
+def run(work: Path, targets: list[Stage], jobs: int | None = 1, **how: Any) -> RunOutcome:
     """Run toy stages into the store under a folder."""
-    engine = Engine(
-        Store(work / "store"),
-        FUNCTIONS,
-        work / "logs",
-        jobs=jobs,
-        fail_fast=fail_fast,
-        on_event=on_event,
-        **more,
-    )
+    engine = Engine(Store(work / "store"), FUNCTIONS, work / "logs", jobs=jobs, **how)
     return engine.run(Plan(targets))
 
 
