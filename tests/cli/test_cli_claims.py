@@ -59,15 +59,6 @@ def test_the_answer_comes_first_and_then_a_line_for_each_claim(call: Any) -> Non
     assert sum(" * " in f"{line} " for line in claims) == 1
 
 
-def test_eighty_columns_break_no_word_of_a_claim(
-    call: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    lines = call("claims", "table4", "--published", "--full").stdout.splitlines()
-    assert "  A_min weighting beats uniform weighting on Arena-Hard." in map(str.rstrip, lines)
-    assert all(len(line) <= 80 for line in lines)
-
-
 def test_a_profile_that_cannot_run_says_so_of_every_claim(says: Any) -> None:
     (claim, *_) = says("claims", "claims", "table8", "--profile", "single-gpu")
     assert (claim["verdict"], claim["scale"]) == ("not_run", "reduced")

@@ -21,9 +21,7 @@ def test_list_names_the_figures(says: Any, call: Any) -> None:
     by_id = {item["id"]: item for item in figures}
     assert (by_id["figure10"]["drawn"], by_id["figure10"]["rows"]) == ("correlation", 1)
     assert "micro" in by_id["figure10"]["runnable"]
-    assert all(item["rows"] == len(all_figures()[item["id"]].rows) for item in figures)
-    text = call("list").stdout
-    assert "Reward advantage against reward variance" in text
+    assert "Reward advantage against reward variance" in call("list").stdout
 
 
 @pytest.mark.parametrize("name", ["figure3", "figure12"])
@@ -33,16 +31,6 @@ def test_show_says_what_a_figure_is_drawn_from(says: Any, call: Any, name: str) 
     text = call("show", name).stdout
     assert figure.question in text.replace("\n", " ")
     assert all(ref in text for ref in figure.rows)
-
-
-def test_a_broken_figure_is_named_with_the_broken_tables(
-    says: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    (tmp_path / "figure3.yaml").write_text("id: figure3\nkind: bars\n")
-    monkeypatch.setattr("harness.registry.figures.figures_dir", lambda: tmp_path)
-    (problem,) = says("validate", "validate", code=2)["problems"]
-    assert problem["line"] == 2
-    assert "`bars` is not known" in problem["message"]
 
 
 def test_the_plan_of_a_figure_is_that_of_its_runs(says: Any) -> None:

@@ -96,7 +96,7 @@ def test_verdicts_have_colours_on_a_terminal_unless_none_are_wanted(
     "command",
     ["list", "show table4", "show table9", "show figure3", "plan table4", "plan all-offline",
      "why table4/eva-a_min", "doctor", "sweep list", "sweep show tune-dpo", "validate",
-     "plan all --profile paper", "store", "report table4"],
+     "plan all --profile paper", "store", "report table4", "claims table4 --published --full"],
 )  # fmt: skip
 def test_80_columns_are_enough(
     call: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: str

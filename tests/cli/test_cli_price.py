@@ -42,18 +42,13 @@ def test_the_paper_plan_of_a_table_has_a_price(says: Any, folders: Path) -> None
     assert not folders.exists()
 
 
-def test_people_read_the_same_with_its_assumptions(call: Any) -> None:
+def test_people_read_the_same_with_its_assumptions_and_without_cents(call: Any) -> None:
     text = call(*TABLE4).stdout
     for part in (
-        *("GPU hours:", "dollars:", "disk:", "nothing of it was measured", "tokens.answer"),
-        "h100-80gb: parameters x tokens a second",
-        *("within a factor of 2 (", "within a factor of 1.5 ("),
-        *("as remembered", "Compute it:"),
-        "gpt-4-1106-preview was retired by its seller on 2026-10-23",
-        *("its successor here is gpt-6-sol", "gemini-1.5-pro was retired by its seller on"),
+        *("GPU hours:", "disk:", "nothing of it was measured", "tokens.answer", "as remembered"),
+        *("within a factor of 2 (", "gpt-4-1106-preview was retired by its seller on 2026-10-23"),
     ):
         assert part in text, part
-    assert " min with " not in text
     (dollars,) = [line for line in text.splitlines() if line.startswith("dollars:")]
     assert not re.search(r"\.\d\d\b", dollars)
 

@@ -161,7 +161,7 @@ def test_no_tables_at_all_are_a_mistake_everywhere(
     assert f"{tmp_path}:1: no table is declared here" in result.stderr
 
 
-def test_validate_names_the_problems_of_tables_and_profiles_at_once(
+def test_validate_names_the_problems_of_tables_figures_and_profiles_at_once(
     says: Any, call: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "table4.yaml").write_text("id: table4\nquestoin: why\n")
@@ -169,11 +169,15 @@ def test_validate_names_the_problems_of_tables_and_profiles_at_once(
     (tmp_path / "profiles" / "micro.yaml").write_text("name: micro\nscale: huge\n")
     monkeypatch.setattr("harness.registry.declared.declaration_dirs", lambda: [tmp_path])
     monkeypatch.setattr("harness.registry.profile.profiles_dir", lambda: tmp_path / "profiles")
+    (tmp_path / "figures").mkdir()
+    (tmp_path / "figures" / "figure3.yaml").write_text("id: figure3\nkind: bars\n")
+    monkeypatch.setattr("harness.registry.figures.figures_dir", lambda: tmp_path / "figures")
     found = says("validate", "validate", code=2)
     assert not found["ok"]
     messages = [problem["message"] for problem in found["problems"]]
     assert any("questoin" in message and "question" in message for message in messages)
     assert any("huge" in message for message in messages)
+    assert any("`bars` is not known" in message for message in messages)
     result = call("validate")
     assert result.exit_code == 2
     assert "table4.yaml:2" in result.stderr

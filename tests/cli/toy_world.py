@@ -54,6 +54,16 @@ PAIRS = [
     for prompt in PROMPTS
 ]  # fmt: skip
 
+COMPLETIONS = [
+    {**prompt, "sample": sample, "completion": f"answer {sample}", "n_tokens": 3}
+    for prompt in PROMPTS
+    for sample in range(6)
+]
+DRAWN = [
+    {**prompt, "informativeness": 0.5, "weight": 0.25, "draw": i}
+    for i, prompt in enumerate(PROMPTS)
+]
+
 
 def planned(
     table: str, profile: str, seeds: Sequence[int], rows: Sequence[str] | None = None
@@ -138,16 +148,6 @@ def _write(path: Path, rows: list[dict[str, Any]]) -> None:
     pq.write_table(pa.Table.from_pylist(rows), path)
 
 
-def generate_stage(ctx: StageContext) -> None:
-    _work(ctx, "generate")
-    rows = [
-        {**prompt, "sample": sample, "completion": f"answer {sample}", "n_tokens": 3}
-        for prompt in PROMPTS
-        for sample in range(6)
-    ]
-    _write(ctx.output / "completions.parquet", rows)
-
-
 def annotate_stage(ctx: StageContext) -> None:
     _work(ctx, "annotate")
     noise = random.Random(ctx.seed)
@@ -157,15 +157,6 @@ def annotate_stage(ctx: StageContext) -> None:
         for sample in range(6)
     ]
     _write(ctx.output / "rewards.parquet", rows)
-
-
-def select_stage(ctx: StageContext) -> None:
-    _work(ctx, "select")
-    drawn = [
-        {**prompt, "informativeness": 0.5, "weight": 0.25, "draw": i}
-        for i, prompt in enumerate(PROMPTS)
-    ]
-    _write(ctx.output / "selected.parquet", drawn)
 
 
 def _writing(kind: str, file: str, rows: list[dict[str, Any]]) -> Callable[[StageContext], None]:
@@ -178,8 +169,11 @@ def _writing(kind: str, file: str, rows: list[dict[str, Any]]) -> Callable[[Stag
     return stage
 
 
-prompts_stage = _writing("prompts", "prompts.parquet", PROMPTS)
-evolve_stage = _writing("evolve", "prompts.parquet", PROMPTS)
+prompts_stage, evolve_stage = (
+    _writing(kind, "prompts.parquet", PROMPTS) for kind in ("prompts", "evolve")
+)
+generate_stage = _writing("generate", "completions.parquet", COMPLETIONS)
+select_stage = _writing("select", "selected.parquet", DRAWN)
 pair_stage, mix_stage, join_stage, rewrite_stage, repeat_stage = (
     _writing(kind, "pairs.parquet", PAIRS) for kind in ("pair", "mix", "join", "rewrite", "repeat")
 )
@@ -221,12 +215,7 @@ def judge_stage(ctx: StageContext) -> None:
     name = str(ctx.settings["benchmark"]).partition("/")[2].partition("@")[0]
     skill = json.loads((ctx.inputs["answers"] / "skill.json").read_text())
     noise = random.Random(ctx.seed)
-    rows = [
-        {"prompt_id": f"q{i}", "column": column, "value": skill + noise.random()}
-        for column in COLUMNS[name]
-        for i in range(5)
-    ]
-    _write(ctx.output / "scores.parquet", rows)
+    _write_scores(ctx, COLUMNS[name], lambda: skill + noise.random())
     categories = [{"prompt_id": f"q{i}", "category": f"category {i % 2}"} for i in range(5)]
     _write(ctx.output / "judgments.parquet", categories)
     (ctx.output / "summary.json").write_text(json.dumps({"judge": ctx.settings["judge"]}))
@@ -240,22 +229,25 @@ def reward_model_stage(ctx: StageContext) -> None:
 def held_out_stage(ctx: StageContext) -> None:
     _work(ctx, "held_out")
     noise = random.Random(ctx.seed)
-    right = [float(noise.random() < 0.8) for _ in range(20)]
-    rows = [
-        {"prompt_id": f"h{i}", "column": "rm_accuracy", "value": v} for i, v in enumerate(right)
-    ]
-    _write(ctx.output / "scores.parquet", rows)
+    _write_scores(ctx, ["rm_accuracy"], lambda: float(noise.random() < 0.8), 20)
 
 
 def best_of_n_stage(ctx: StageContext) -> None:
     _work(ctx, "best_of_n")
-    noise = random.Random(ctx.seed)
-    rows = [
-        {"prompt_id": f"v{i}", "column": "best_of_n", "value": noise.random()} for i in range(5)
-    ]
-    _write(ctx.output / "scores.parquet", rows)
+    _write_scores(ctx, ["best_of_n"], random.Random(ctx.seed).random)
     summary = {"mean_answer": 0.4, "best_by_judge": 0.9}
     (ctx.output / "summary.json").write_text(json.dumps(summary))
+
+
+def _write_scores(
+    ctx: StageContext, columns: Sequence[str], value: Callable[[], float], prompts: int = 5
+) -> None:
+    rows = [
+        {"prompt_id": f"q{i}", "column": column, "value": value()}
+        for column in columns
+        for i in range(prompts)
+    ]
+    _write(ctx.output / "scores.parquet", rows)
 
 
 def _skill(ctx: StageContext) -> float:

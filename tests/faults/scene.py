@@ -12,6 +12,7 @@ long form, behind the marker `faults`, so many times otherwise:
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
@@ -166,6 +167,7 @@ class Scene:
         self.log = folder / "log"
         self.log.mkdir(exist_ok=True)
         self.world = shared("world", write_world)
+        self._deaths = itertools.count()
         self.told: dict[str, str] = {}
         """Variables that a test sets besides."""
 
@@ -325,15 +327,7 @@ class Scene:
         """
         number = round(most ** self.dice.random())  # each order of magnitude as often
         print(f"SIGKILL within the {who} at its file operation {number}")
-        return {"TOY_DIES": f"{who}:{number}:{self._died()}"}
-
-    def forget_death(self) -> None:
-        """Let the next command die as well."""
-        with suppress(FileNotFoundError):
-            self._died().rmdir()
-
-    def _died(self) -> Path:
-        return self.folder / "died"
+        return {"TOY_DIES": f"{who}:{number}:{self.folder / f'died-{next(self._deaths)}'}"}
 
 
 def rounds(quick: int) -> list[Any]:

@@ -26,7 +26,6 @@ def disturbed(scene: Scene, command: tuple[str, ...], calm: Calm, kills: int) ->
         if scene.dice.random() < 0.5:
             who = scene.dice.choice(list(WITHIN))
             scene.call(*command, **scene.die_within(who, WITHIN[who]))
-            scene.forget_death()
         else:
             running = scene.start(*command)
             scene.kill_somehow(running, calm.seconds, lambda: len(scene.begun()))
@@ -96,7 +95,6 @@ def test_kills_of_publications(scene: Scene) -> None:
         shutil.copytree(before, scene.results)
         if scene.dice.random() < 0.7:
             scene.call(*PUBLISHED[1], **scene.die_within("parent", 40))
-            scene.forget_death()
         else:
             running = scene.start(*PUBLISHED[1])
             scene.kill_somehow(running, 3.0, lambda: len(published(scene.results)))
