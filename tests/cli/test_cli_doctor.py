@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from world_of_names import write_world
 
 from harness import preflight
-from harness.errors import HarnessError
 from harness.evaluation.calibration import Calibration, record_path
 from harness.registry.profile import load_profiles
 from harness.worlds.needs import Demand
@@ -144,8 +144,6 @@ def test_a_machine_with_everything_is_ready(
 
 
 OWN = "http://127.0.0.1:8000/v1"
-
-
 RETIRED, CREATOR = "retirement of the judge gpt-4", "creator gemini-1.5-pro"
 
 
@@ -154,24 +152,12 @@ RETIRED, CREATOR = "retirement of the judge gpt-4", "creator gemini-1.5-pro"
     [
         ("HARNESS_JUDGE_URL", OWN, RETIRED, "advised", "its successor here is gpt-6-sol"),
         ("HARNESS_VLLM_PYTHON", "/no/python", "engine vllm", "missing", "/no/python"),
-        (
-            "HARNESS_CREATOR_URL",
-            OWN,
-            CREATOR,
-            "met",
-            f"{OWN}, without a key in HARNESS_CREATOR_KEY",
-        ),
+        ("HARNESS_CREATOR_URL", OWN, CREATOR, "met", f"{OWN}, without a key in HARNESS_CREATOR"),
         ("HARNESS_CREATOR_URL", "http://me:secret@127.0.0.1/v1", CREATOR, "missing", ""),
     ],
 )
 def test_a_variable_changes_what_is_needed(
-    says: Any,
-    monkeypatch: pytest.MonkeyPatch,
-    variable: str,
-    value: str,
-    what: str,
-    state: str,
-    words: str,
+    says: Any, monkeypatch: Any, variable: str, value: str, what: str, state: str, words: str
 ) -> None:
     monkeypatch.setenv(variable, value)
     found = says("doctor", *PAPER, code=1)
@@ -204,18 +190,19 @@ def test_a_calibration_is_met(says: Any, folders: Path) -> None:
     assert needs["calibration of arena_hard"]["state"] == "advised"
 
 
-def test_a_broken_world_and_a_full_disk_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_damaged_world_and_a_full_disk_are_missing(
+    says: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """They are the needs of the embedded profile that can fail."""
-
-    def check() -> None:
-        raise HarnessError("theta0 is not what it was")
-
-    monkeypatch.setattr("harness.worlds.embedded.files.check", check)
+    folder = write_world(tmp_path / "damaged")
+    (folder / "theta0" / "config.json").write_text("{}")
+    monkeypatch.setenv("HARNESS_WORLD", str(folder))
     monkeypatch.setattr("shutil.disk_usage", lambda _: type("Free", (), {"free": 1e8}))
-    needs = preflight.requirements(Demand.of(load_profiles()["micro"]))
-    missing = {need.what: need for need in needs if need.state != "met"}
+    needs = by_what(says("doctor", "doctor", "--profile", "micro", code=1))
+    missing = {name: need for name, need in needs.items() if need["state"] != "met"}
     assert set(missing) == {"embedded world", "disk"}
-    assert all(need.do for need in missing.values())
+    assert all(need["do"] for need in missing.values())
+    assert "theta0" in says("doctor", "doctor", code=1)["machine"]["world"]["problem"]
 
 
 MISSING_OF_TABLE4 = {
@@ -327,15 +314,3 @@ def test_keys_and_passwords_are_never_shown(call: Any, monkeypatch: pytest.Monke
         assert "very-secret" not in result.output
         assert "host:5000" in result.stdout
     assert json.loads(call("doctor", "--json").stdout)["machine"]["keys"]["OPENAI_API_KEY"]
-
-
-def test_a_damaged_world_is_found_and_exit_code_1(
-    says: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    from world_of_names import write_world
-
-    folder = write_world(tmp_path / "damaged")
-    (folder / "theta0" / "config.json").write_text("{}")
-    monkeypatch.setenv("HARNESS_WORLD", str(folder))
-    found = says("doctor", "doctor", code=1)
-    assert "theta0" in found["machine"]["world"]["problem"]
