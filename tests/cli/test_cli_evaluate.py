@@ -140,7 +140,7 @@ def test_a_local_model_answers_once(
     assert (found["model"], found["n"]) == ("tiny", 1)
     assert len(list(folders.glob("answers/mt-bench/tiny-*"))) == 1
     (kept,) = folders.glob("evaluations/mt_bench/tiny/*/answers.jsonl")
-    (answer,) = lines_of(kept)
+    answer = json.loads(kept.read_text())
     assert len(answer["choices"][0]["turns"]) == 2
 
     def never(*arguments: Any, **settings: Any) -> Any:
@@ -191,61 +191,53 @@ def test_a_budget_that_is_used_up_is_exit_code_1_and_one_sentence(
     assert "Stopped before the budget of $0.01 is passed" in result.stderr
 
 
-def test_battles_and_judgments_are_scored_without_a_judge(says: Any, tmp_path: Path) -> None:
-    """Derivation: three copies of a win and one loss are 75%; ratings 4 and 8 average to 6."""
-    battle = {"question_id": "p", "model_a": "gpt-4-0314", "model_b": "m"}
-    battles = [{**battle, "winner": w} for w in ("model_b", "model_b", "model_b", "model_a")]
-    path = write_lines(tmp_path / "battles.jsonl", *battles)
-    (found,) = says("evaluate", "evaluate", "arena_hard", "--judgments", str(path))
-    assert found["scores"]["win_rate"] == pytest.approx(75.0)
-    assert found["judge"] is None
-    command = ["evaluate", "arena_hard", "--judgments", str(path), "--judge", "gpt-4o-mini"]
-    (found,) = says("evaluate", *command)
-    assert found["judge"] == "gpt-4o-mini"
-    ratings = [
+@pytest.fixture
+def ratings(tmp_path: Path) -> Path:
+    """Write ratings by a judge of MT-Bench: 4 and 8, which average to 6."""
+    records = [
         {"question_id": 1, "model": "m", "judge": ["gpt-4", "x"], "turn": turn, "score": score}
         for turn, score in ((1, 4), (2, 8))
     ]
-    path = write_lines(tmp_path / "ratings.jsonl", *ratings)
-    (found,) = says("evaluate", "evaluate", "mt_bench", "--judgments", str(path))
+    return write_lines(tmp_path / "ratings.jsonl", *records)
+
+
+def test_battles_and_judgments_are_scored_without_a_judge(
+    says: Any, ratings: Path, tmp_path: Path
+) -> None:
+    """Derivation: three copies of a win and one loss are 75%."""
+    battle = {"question_id": "p", "model_a": "gpt-4-0314", "model_b": "m"}
+    battles = [{**battle, "winner": w} for w in ("model_b", "model_b", "model_b", "model_a")]
+    path = write_lines(tmp_path / "battles.jsonl", *battles)
+    command = ["evaluate", "arena_hard", "--judgments", str(path)]
+    (found,) = says("evaluate", *command)
+    assert found["scores"]["win_rate"] == pytest.approx(75.0)
+    assert found["judge"] is None
+    (found,) = says("evaluate", *command, "--judge", "gpt-4o-mini")
+    assert found["judge"] == "gpt-4o-mini"
+    (found,) = says("evaluate", "evaluate", "mt_bench", "--judgments", str(ratings))
     assert found["scores"] == {"average": 6.0, "turn_1": 4.0, "turn_2": 8.0}
     assert found["judge"] == "gpt-4"
 
 
-def annotated(path: Path, count: int = 805) -> Path:
-    """Write annotations that prefer the model by a quarter."""
-    records = [
-        {
-            "instruction": f"instruction {i}", "output_1": "a", "output_2": "b",
-            "generator_1": "r", "generator_2": "m", "preference": 1.25,
-            "annotator": "weighted_alpaca_eval_gpt4_turbo",
-        }
-        for i in range(count)
-    ]  # fmt: skip
-    path.write_text(json.dumps(records))
-    return path
-
-
 def test_scores_that_cannot_be_kept_are_printed_all_the_same(
-    call: Any, tmp_path: Path, folders: Path, tracked: list[Path]
+    call: Any, ratings: Path, folders: Path, tracked: list[Path]
 ) -> None:
-    path = annotated(tmp_path / "annotations.json")
     folders.write_text("a file where the work folder should be")
-    result = call("evaluate", "alpaca_eval", "--judgments", str(path))
+    result = call("evaluate", "mt_bench", "--judgments", str(ratings))
     assert result.exit_code == 0
-    assert "25.00" in result.stdout
+    assert "6.00" in result.stdout
     assert "harness: Cannot write" in result.stderr
     assert tracked == []
 
 
 def test_nothing_is_written_where_nothing_is_tracked(
-    call: Any, tmp_path: Path, folders: Path, tracked: list[Path]
+    call: Any, ratings: Path, folders: Path, tracked: list[Path]
 ) -> None:
-    path = annotated(tmp_path / "annotations.json")
-    call("evaluate", "alpaca_eval", "--judgments", str(path), "--no-track")
+    command = ("evaluate", "mt_bench", "--judgments", str(ratings))
+    call(*command, "--no-track")
     assert tracked == []
     assert not folders.exists()
-    call("evaluate", "alpaca_eval", "--judgments", str(path))
+    call(*command)
     (kept,) = tracked
     assert json.loads(kept.read_text())["source"]["kind"] == "published"
 
@@ -282,10 +274,6 @@ def test_the_paper_s_rows_come_out_of_the_published_files(says: Any, shared_dir:
         "average": 8.57, "turn_1": 8.81, "turn_2": 8.32
     }  # fmt: skip
     assert (row["n_missing"], len(row["per_category"])) == (1, 8)
-
-
-def lines_of(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def test_files_that_were_fetched_are_used_where_none_are_named(
