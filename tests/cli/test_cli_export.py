@@ -66,7 +66,8 @@ def policy(call: Any, folders: Path, tmp_path: Path) -> Path:
 def trained() -> Stage:
     """Return the stage that has trained it."""
     (run,) = planned("table4", "micro", (0,), ["dpo-1"]).runs.values()
-    return run.training[-1]
+    last: Stage = run.training[-1]
+    return last
 
 
 def test_the_exported_policy_answers_as_the_one_in_the_store(policy: Path, folders: Path) -> None:

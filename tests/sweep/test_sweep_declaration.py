@@ -125,11 +125,6 @@ def test_a_mistake_in_a_declaration_is_named_with_its_file(
     assert "toy.yaml:" in str(raised.value)
 
 
-def test_an_unknown_sweep_is_answered_with_the_nearest() -> None:
-    with pytest.raises(UserError, match="did you mean `online-evolve`"):
-        named_sweep("onlin-evolve")
-
-
 def test_a_sweep_is_run_from_a_file_of_ones_own(tmp_path: Path) -> None:
     path = tmp_path / "toy.yaml"
     path.write_text(yaml.safe_dump(dict(OFFLINE)))
