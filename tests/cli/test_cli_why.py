@@ -93,8 +93,8 @@ def test_each_stage_has_one_line_of_80_columns(call: Any, monkeypatch: pytest.Mo
 def test_a_row_of_a_table_of_ones_own_is_named_by_the_file(
     call: Any, says: Any, mine: Path
 ) -> None:
-    explained = says("why", "why", f"{mine}/dpo-1")
-    assert (explained["table"], explained["row"]) == ("mine", "dpo-1")
+    explained = says("why", "why", f"{mine}/eva-scratch")
+    assert (explained["table"], explained["row"]) == ("mine", "eva-scratch")
     refused = call("why", str(mine))
     assert refused.exit_code == 2
     assert f"`{mine}` is no row of a table; write `table4/ROW`" in refused.stderr
