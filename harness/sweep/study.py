@@ -137,6 +137,7 @@ def study_of(report: SweepReport, storage: BaseStorage | None = None) -> optuna.
                 values=values,
                 intermediate_values=dict(trial.so_far) if len(report.objectives) == 1 else None,
             )
+            made.datetime_start, made.datetime_complete = map(_local, (trial.started, trial.ended))
             study.add_trial(made)
     return study
 
@@ -293,6 +294,13 @@ def trial_line(sweep: Sweep, trial: FrozenTrial) -> SweepTrial:
 
 def _in_utc(local: datetime | None) -> str | None:
     return None if local is None else local.astimezone(UTC).isoformat(timespec="seconds")
+
+
+def _local(in_utc: str | None) -> datetime | None:
+    """Return a time as Optuna keeps it: local, without a time zone."""
+    if in_utc is None:
+        return None
+    return datetime.fromisoformat(in_utc).astimezone().replace(tzinfo=None)
 
 
 def winner_of(sweep: Sweep, trials: Sequence[FrozenTrial]) -> int | None:

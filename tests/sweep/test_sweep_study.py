@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +90,8 @@ def test_a_published_sweep_is_a_study_with_its_axes_named(name: str) -> None:
     study = study_of(report)
     assert study.metric_names == [objective.label for objective in report.objectives]
     assert [t.params for t in study.trials] == [t.params for t in report.trials]
+    began = [t.datetime_start and t.datetime_start.astimezone(UTC) for t in study.trials]
+    assert began == [t.started and datetime.fromisoformat(t.started) for t in report.trials]
     complete = [t for t in study.trials if t.state == TrialState.COMPLETE]
     assert [t.values for t in complete] == [
         list((t.values or {}).values()) for t in report.complete
