@@ -6,7 +6,7 @@ comparisons declared as its answer (`harness.registry.paper`) that have numbers.
 
 A table's sentence starts with its primary claim, with our margin and the paper's. It then says how
 the rows of its main column compare with their baselines: a row gains or loses if the interval of
-its gain excludes zero; otherwise it cannot be told apart from its baseline.
+its gain excludes zero; otherwise it is not significantly different from its baseline.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Told(Part):
             return f"gains {self.gain:.1f} over {self.over} {where}"
         if self.high < 0:
             return f"loses {-self.gain:.1f} to {self.over} {where}"
-        return f"cannot be told apart from {self.over} {where}"
+        return f"is not significantly different from {self.over} {where}"
 
 
 class ReportAnswer(Part):
@@ -68,19 +68,19 @@ class ReportAnswer(Part):
     """The first table that the answer draws on."""
     profile: str
     scale: Scale
-    seen: str
-    sure: str
+    result: str
+    confidence: str
     told: tuple[Told, ...] = ()
-    """The comparisons behind `seen`; empty when a single table was requested."""
+    """The comparisons behind `result`; empty when a single table was requested."""
     claims: Mapping[VerdictWord, int]
     """Number of claims by verdict."""
 
     @property
     def lines(self) -> list[tuple[str, str]]:
         return [
-            ("Asked", self.question),
-            ("Seen", self.seen),
-            ("Sure", self.sure),
+            ("Question", self.question),
+            ("Result", self.result),
+            ("Confidence", self.confidence),
             ("Scale", view.SCALES[self.scale]),
             ("Rerun", RERUN.format(table=self.table, profile=self.profile)),
         ]
@@ -92,16 +92,16 @@ def answer_to(reports: Sequence[Report], verdicts: Sequence[ClaimVerdict]) -> Re
     if others:
         question = paper.question
         told = tuple(_told(paper.answers, {report.table_id: report for report in reports}))
-        seen = _seen(told, first.scale, reports)
+        result = _result(told, first.scale, reports)
     else:
-        question, seen = first.table.question, finding(first, verdicts)
+        question, result = first.table.question, finding(first, verdicts)
     return ReportAnswer(
         question=plain(question),
         table=told[0].table if told else first.table_id,
         profile=first.profile_id,
         scale=first.scale,
-        seen=seen,
-        sure=_sure(reports, verdicts, paper),
+        result=result,
+        confidence=_confidence(reports, verdicts, paper),
         told=told,
         claims=counts(verdicts),
     )
@@ -133,10 +133,10 @@ def _gain(asked: Contrast, report: Report) -> Cell | Numbers:
     return RunScores(report.measured, report.seeds).of_gain(left, right, column.reads)
 
 
-def _seen(told: Sequence[Told], scale: Scale, reports: Sequence[Report]) -> str:
+def _result(told: Sequence[Told], scale: Scale, reports: Sequence[Report]) -> str:
     if not told:
         some = any(report.has_numbers for report in reports)
-        return "No comparison that would answer it is whole yet." if some else "Nothing has run."
+        return "No comparison that answers this is complete yet." if some else "Nothing has run."
     tables = {report.table_id: report.table for report in reports}
     columns = {tables[it.table].column(it.column).benchmark: None for it in told}
     few, most = (end(len(it.seeds) for it in told) for end in (min, max))
@@ -149,14 +149,14 @@ def _seen(told: Sequence[Told], scale: Scale, reports: Sequence[Report]) -> str:
     return f"{view.capital(where)}: {'; '.join(said)}."
 
 
-def _sure(reports: Sequence[Report], verdicts: Sequence[ClaimVerdict], paper: Paper) -> str:
+def _confidence(reports: Sequence[Report], verdicts: Sequence[ClaimVerdict], paper: Paper) -> str:
     said = []
     if verdicts:
-        said.append(f"of {counted(len(verdicts), 'claim')} of the paper: {totals(verdicts)}")
+        said.append(f"of the paper's {counted(len(verdicts), 'claim')}: {totals(verdicts)}")
     if len(reports) == 1:
         said += [view.power_words(found, reports[0]) for found in reports[0].power]
     if reports[0].scale != "paper":
-        said.append(f"at {reports[0].scale} scale nothing is said of the paper's models")
+        said.append(f"{reports[0].scale} scale says nothing about the paper's models")
     return f"{view.capital('; '.join(said))}."
 
 
@@ -170,9 +170,9 @@ def finding(report: Report, verdicts: Sequence[ClaimVerdict]) -> str:
     claim = "" if primary is None else f"“{primary.statement.strip().removesuffix('.')}”"
     if not any(cell.mean is not None for cell in report.cells):
         if primary is None:
-            return "Nothing of this table has run here."
+            return "Nothing in this table has run here."
         why = f"because {primary.reason}: {claim} is its primary claim"
-        return plain(f"Nothing to say yet, {why}") + "."
+        return plain(f"No result yet, {why}") + "."
     said = _rows(report, column)
     if primary is None:
         said = said if report.study is None else f"{_study(report.study)}; {said}"
@@ -232,7 +232,7 @@ def _rows(report: Report, column: Column) -> str:
         return f"{where} none of the {len(cells)} rows with a baseline has a gain yet"
     if len(report.seeds) == 1:
         rows = counted(len(done), "row")
-        return f"{where} nothing is concluded from the gain of {rows} with one seed"
+        return f"{where} one seed is too few to compare {rows} with the baseline"
     sign = -1 if column.direction == "lower" else 1
     words = ("above", "below") if column.direction == "none" else ("better than", "worse than")
     said = _sides([sign * view.side(cell) for cell in done], *words)
@@ -246,11 +246,11 @@ def _rows(report: Report, column: Column) -> str:
 def _sides(sides: Sequence[int], better: str, worse: str) -> list[str]:
     """Say how many rows are better (1), worse (-1), or indistinguishable (0) from baseline."""
     if len(sides) == 1:
-        how = {1: f"is {better}", -1: f"is {worse}", 0: "cannot be told apart from"}[sides[0]]
-        return [f"the one row with a gain {how} the baseline"]
+        how = {1: better, -1: worse, 0: "not significantly different from"}[sides[0]]
+        return [f"the one row with a gain is {how} the baseline"]
     ups, downs, same = (sides.count(side) for side in (1, -1, 0))
     verbs = ["are" if count > 1 else "is" for count in (ups, downs)]
     said = [f"{ups or 'none'} of {len(sides)} rows {verbs[0]} {better} the baseline"]
     said += [f"{downs} {verbs[1]} {worse} it"] if downs else []
-    said += [f"{same} cannot be told apart from it"] if same else []
+    said += [f"{same} {'are' if same > 1 else 'is'} not significantly different"] if same else []
     return said

@@ -131,7 +131,7 @@ class Evidence:
         row, column = place
         cell = self.by_place.get(place)
         if cell is None:
-            return self.lacking.get(row, f"`{row}` was not asked for")
+            return self.lacking.get(row, f"`{row}` was not requested")
         where = f"`{row}` in `{column}`"
         if cell.state == "not_available" and not cell.reason:
             return f"the profile has no benchmark that yields `{column}`"

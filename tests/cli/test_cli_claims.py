@@ -52,7 +52,7 @@ def test_published_scores_are_judged_in_place_of_the_store(says: Any) -> None:
 
 def test_the_answer_comes_first_and_then_a_line_for_each_claim(call: Any) -> None:
     lines = call("claims", "table5", "--published").stdout.splitlines()
-    assert lines[0].startswith("Asked  Is it the informative prompts")
+    assert lines[0].startswith("Question    Is it the informative prompts")
     (head,) = (at for at, line in enumerate(lines) if line.startswith("verdict"))
     claims = lines[head + 2 : lines.index("", head)]
     assert len(claims) == 10

@@ -21,7 +21,7 @@ def told(low: float, high: float) -> str:
 def test_a_comparison_is_a_gain_a_loss_or_neither() -> None:
     assert told(1.0, 3.0) == "gains 2.0 over b (table 9, 95%: +1.0 to +3.0)"
     assert told(-3.0, -1.0) == "loses 2.0 to b (table 9, 95%: -3.0 to -1.0)"
-    assert told(-1.0, 1.0) == "cannot be told apart from b (table 9, 95%: -1.0 to +1.0)"
+    assert told(-1.0, 1.0) == "is not significantly different from b (table 9, 95%: -1.0 to +1.0)"
 
 
 def test_what_answers_the_paper_is_declared_in_its_tables() -> None:
@@ -45,9 +45,9 @@ def test_several_tables_answer_the_papers_question(reports: tuple[Report, ...]) 
     answer = answer_to(reports, verdicts)
     assert answer.question == the_paper().question
     assert {it.table for it in answer.told} == {"choosing"}
-    assert answer.seen.startswith("At toy scale with ")
+    assert answer.result.startswith("At toy scale with ")
     assert sum(answer.claims.values()) == len(verdicts) == 10
-    assert "of 10 claims" in answer.sure.lower()
+    assert "of the paper's 10 claims" in answer.confidence.lower()
     assert dict(answer.lines)["Rerun"].startswith("harness run choosing --profile micro (")
 
 
@@ -70,7 +70,7 @@ def test_one_table_answers_its_own(reports: tuple[Report, ...]) -> None:
     answer = answer_to([table5], table5.verdicts)
     assert answer.question == table5.table.question
     assert answer.told == ()
-    assert answer.seen.startswith(("Supported", "Inconclusive", "Underpowered", "Contradicted"))
+    assert answer.result.startswith(("Supported", "Inconclusive", "Underpowered", "Contradicted"))
 
 
 def test_what_the_controls_bar_is_not_told(reports: tuple[Report, ...]) -> None:

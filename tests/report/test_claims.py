@@ -276,7 +276,7 @@ def test_a_row_that_was_not_asked_for_has_no_scores() -> None:
     table = table_of(claim("it", compare("a", ">", "b"), primary=True))
     evidence = evidence_of(table, [cell_of(table, "a", (0,))], {})
     (verdict,) = judge(evidence)
-    assert (verdict.verdict, verdict.reason) == ("not_run", "`b` was not asked for")
+    assert (verdict.verdict, verdict.reason) == ("not_run", "`b` was not requested")
     with pytest.raises(KeyError):
         evidence.score(("a", "ah_wr"))
 

@@ -63,7 +63,7 @@ def baseline_alone(store: Store, runs: TableRuns) -> None:
             AGAINST_A_MIN, 3, all_with_luck, "*; the paper's +8.5, within its own noise)*none of 3 "
             "rows is better than the baseline and 3 are worse than it.", id="losses"),
         pytest.param(
-            CLAIMED, 2, lambda *_: None, "Nothing to say yet, because `eva-a_min` in `ah_wr` has "
+            CLAIMED, 2, lambda *_: None, "No result yet, because `eva-a_min` in `ah_wr` has "
             "not run: “A_min beats DPO” is its primary claim.", id="nothing has run"),
         pytest.param(
             CLAIMED, 2, baseline_alone, "Not decided, because `eva-a_min` in `ah_wr` has not run: "
@@ -74,7 +74,7 @@ def baseline_alone(store: Store, runs: TableRuns) -> None:
             "baseline.", id="no baseline"),
         pytest.param(
             CLAIMED, 1, all_with_luck, "Underpowered (toy)*one seed: how much seeds differ is "
-            "unknown*nothing is concluded from the gain of 3 rows with one seed*", id="one seed"),
+            "unknown*one seed is too few to compare 3 rows with the baseline*", id="one seed"),
         pytest.param(DECLARATION, 3, write_all, "I" + ALL_BETTER, id="no claim"),
     ],
 )  # fmt: skip
@@ -92,15 +92,15 @@ def test_a_finding_is_the_primary_claim_and_how_rows_fare(
 @pytest.mark.parametrize(
     ("sides", "direction", "said"),
     [
-        ((1, 0, 0), "higher", "1 of 3 rows is better than the baseline and 2 cannot be told apart "
-                              "from it."),
+        ((1, 0, 0), "higher", "1 of 3 rows is better than the baseline and 2 are not "
+                              "significantly different."),
         ((1, -1, 0), "lower", "1 of 3 rows is better than the baseline, 1 is worse than it and 1 "
-                              "cannot be told apart from it."),
+                              "is not significantly different."),
         ((1, 1, -1), "none", "2 of 3 rows are above the baseline and 1 is below it."),
         ((-1, None, None), "higher", "the one row with a gain is worse than the baseline and 2 "
                                      "rows have no numbers."),
-        ((0, None, 1), "higher", "1 of 2 rows is better than the baseline, 1 cannot be told apart "
-                                 "from it and 1 row has no numbers."),
+        ((0, None, 1), "higher", "1 of 2 rows is better than the baseline, 1 is not significantly "
+                                 "different and 1 row has no numbers."),
     ],
 )  # fmt: skip
 def test_a_finding_tells_better_from_worse_by_the_column(
