@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import time
 from pathlib import Path
 from typing import Any
 
@@ -157,14 +156,9 @@ def test_a_column_changes_the_recipe_of_evolving_rows_only(tables: dict[str, Tab
     assert table.column("n_new_8").reads == "ah_wr"
 
 
-def test_tables_are_read_in_natural_order_and_quickly() -> None:
-    seconds = []
-    for _ in range(3):
-        start = time.process_time()
-        names = list(load_tables())
-        seconds.append(time.process_time() - start)
+def test_tables_are_read_in_natural_order() -> None:
+    names = list(load_tables())
     assert names.index("table2") < names.index("table10")
-    assert min(seconds) < 0.2
 
 
 @pytest.mark.parametrize("path", PROFILE_FILES, ids=_stem)
