@@ -68,9 +68,9 @@ def test_a_profile_that_cannot_run_says_so_of_every_claim(says: Any) -> None:
 def test_verify_checks_what_is_published(
     says: Any, call: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Of one table and one figure; `tests/report/test_verify.py` verifies all that is there."""
+    """Of a table, a figure and a page; `tests/report/test_verify.py` verifies all that is there."""
     index = read_index(results_dir())
-    places = ("micro/table5", "micro/figure6")
+    places = ("micro/table5", "micro/figure6", "micro/over-optimisation")
     for place in places:
         shutil.copytree(results_dir() / place, tmp_path / "results" / place)
     write_index(tmp_path / "results", {place: index[place] for place in places})
@@ -78,7 +78,9 @@ def test_verify_checks_what_is_published(
     found = says("verify", "verify")
     assert found["ok"]
     assert (found["tables"], found["figures"]) == (["micro/table5"], ["micro/figure6"])
-    assert "follow from their per-prompt scores" in call("verify", "--store").stdout
+    text = call("verify", "--store").stdout
+    assert "follow from their per-prompt scores" in text
+    assert "Only files and text checked" in " ".join(text.split())
 
 
 def test_verify_fails_with_the_difference(
