@@ -104,7 +104,10 @@ class HarnessGroup(TyperGroup):
         self.commands = {verb: TyperCommand(verb) for verb in COMMANDS}
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the arguments, plug-ins first."""
+        """Parse the arguments, plug-ins first; one that is not UTF-8 is a usage error."""
+        for arg in args:
+            if arg != arg.encode(errors="replace").decode():
+                ctx.fail(f"the argument {arg!a} is not UTF-8")
         return list(super().parse_args(ctx, _plugins_first(args)))
 
     def list_commands(self, ctx: Any) -> list[str]:

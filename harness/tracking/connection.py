@@ -231,9 +231,9 @@ def uri_text(uri: str) -> str:
 def without_secrets(text: str, uri: str) -> str:
     """Mask a URI's user, password and query, and MLflow's credentials from the environment."""
     secrets = {os.environ.get(f"MLFLOW_TRACKING_{it}", "") for it in ("PASSWORD", "TOKEN")}
-    if "://" in uri and database_path(uri) is None:
+    if "://" in uri:
         place, _, query = uri.partition("://")[2].partition("?")
-        user = place.rpartition("@")[0]
+        user = place.rpartition("@")[0] if database_path(uri) is None else ""
         secrets |= {user, user.partition(":")[2], query, *(value for _, value in parse_qsl(query))}
     secrets |= {unquote(secret) for secret in secrets}
     for secret in sorted(secrets - {""}, key=len, reverse=True):

@@ -77,6 +77,13 @@ def test_a_game_is_won_by_its_label(games: list[Any], won: float, missing: int) 
     assert (found.scores["win_rate"], found.n_missing) == (won, missing)
 
 
+def test_a_comparison_of_answers_is_two_equal_games() -> None:
+    """A win, a loss, a tie: 1.5 of 3; an unknown one is missing twice."""
+    better = {("1", 1): 1.0, ("2", 1): 0.0, ("3", 1): 0.5, ("4", 1): None}
+    (found,) = ARENA.evaluations(ARENA.comparison_records(NOBODY, "rm", better))
+    assert (found.scores["win_rate"], found.n_missing) == (50.0, 2)
+
+
 def test_battles_are_won_by_either_side() -> None:
     """Won as B, tied as A, lost as B: 1.5 of 3; the baseline is on both sides."""
     records = [
