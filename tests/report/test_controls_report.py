@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import itertools
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +26,7 @@ from harness.report.controls import (
     Controls,
     KnownControls,
     checked_runs,
+    in_standard_errors,
     inadmissible,
     inadmissible_claims,
     paper_worth,
@@ -142,7 +144,24 @@ def test_noise_hides_every_effect_and_the_alike_stay_alike() -> None:
     assert set(found.values()) == {"failed"}
 
 
-def test_two_seeds_decide_no_control() -> None:
+def test_a_dose_response_that_falls_says_so() -> None:
+    reasons = {c.id: c.reason for c in controls({"2x": 47.5}).checked if c.training == "offline"}
+    assert reasons.pop("dose-offline") == "the scores do not rise with each row"
+    assert set(reasons.values()) == {None}
+
+
+@pytest.mark.parametrize(
+    ("mean", "error", "distance"),
+    [(3.0, 1.5, 2.0), (2.0, 0.0, math.inf), (-2.0, 0.0, -math.inf), (0.0, 0.0, 0.0)],
+)
+def test_a_distance_without_variance_is_none_or_infinite(
+    mean: float, error: float, distance: float
+) -> None:
+    assert in_standard_errors(mean, error) == distance
+
+
+def test_two_seeds_decide_no_control_and_three_do() -> None:
+    assert {control.state for control in controls(seeds=(0, 1, 2)).checked} == {"passed"}
     found = controls(seeds=(0, 1))
     assert {control.state for control in found.checked} == {"not_run"}
     assert found.checked[0].reason == "it needs 3 seeds and has 2"
