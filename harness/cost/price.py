@@ -35,8 +35,6 @@ class KindPrice(Strict):
 
 
 class GpuHours(Strict):
-    """GPU hours of what is left."""
-
     known: float
     complete: bool
     unknown: list[str]
@@ -61,8 +59,6 @@ class CallPrice(Strict):
 
 
 class Dollars(Strict):
-    """Dollar cost of what is left."""
-
     known: float
     complete: bool
     calls: list[CallPrice]

@@ -36,7 +36,6 @@ def share(folder: Path) -> None:
 
 
 def shared_file() -> Path | None:
-    """Return the file that this process shares with others, or None."""
     named = os.environ.get(VARIABLE)
     return Path(named) if named else None
 

@@ -97,7 +97,6 @@ class ReplyCache:
         return Reply(json.loads(line)["reply"], cached=True) if _is_whole(line) else None
 
     def put(self, address: str, endpoint: str, request: ChatRequest, raw: dict[str, Any]) -> None:
-        """Store a reply with its request."""
         entry = {
             "address": address,
             "endpoint": endpoint,
@@ -194,7 +193,6 @@ class Client:
         return replace(request, settings=worded(request.model, request.settings))
 
     def address(self, request: ChatRequest) -> str:
-        """Return the cache address of the reply to a request."""
         return self.worded(request).address(self.endpoint.kept_as)
 
     @property

@@ -84,7 +84,6 @@ class Calibration(Strict):
 
     @property
     def text(self) -> str:
-        """One-line summary."""
         return (
             f"agrees with {self.published_judge} in {self.agreement:.1f}% ({self.low:.1f} to "
             f"{self.high:.1f}) of {self.comparisons} comparisons, where one side always would in "
@@ -100,7 +99,6 @@ def record_path(folder: Path, judge: str) -> Path:
 
 
 def find(folder: Path, judge: str) -> Calibration | None:
-    """Return a judge's latest calibration, or None."""
     path = record_path(folder, judge)
     if not path.is_file():
         return None

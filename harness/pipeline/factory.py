@@ -174,7 +174,6 @@ class Turns:
         return tuple(sorted(asked))
 
     def wanted(self, stage: Stage) -> str | None:
-        """Return what a stage needs loaded, or None."""
         if (roles := self.roles(stage)) != ():
             each = (policy_of(stage) if role == "policy" else role for role in roles)
             return " and ".join(each)

@@ -419,5 +419,4 @@ def trains_online(table: Table) -> bool:
 
 
 def members(group: str, tables: Mapping[str, Table]) -> list[Table]:
-    """Return the tables of a group, in order."""
     return [table for table in tables.values() if group == "all" or not trains_online(table)]

@@ -243,7 +243,6 @@ class Document:
         return self.problem(loc, f"{_dotted(loc)}: {message}")
 
     def unknown(self, loc: Loc, what: str, name: str, known: Collection[str]) -> Iterator[Problem]:
-        """Yield a problem if `name` is not among the known ones."""
         if name not in known:
             yield self.wrong(loc, f"there is no {what} `{name}`{nearest(name, known)}")
 

@@ -57,7 +57,6 @@ def overridden(
 
 
 def first_fault(error: ValidationError) -> str:
-    """Return the first validation error as text."""
     first = error.errors(include_url=False)[0]
     where = ".".join(str(part) for part in first["loc"])
     what = str(first["ctx"]["error"]) if first["type"] == "value_error" else first["msg"]

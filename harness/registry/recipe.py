@@ -39,7 +39,6 @@ class OneOf:
         self._names = names
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> CoreSchema:
-        """Return the validator."""
         return core_schema.no_info_plain_validator_function(
             self._checked, serialization=core_schema.plain_serializer_function_ser_schema(str)
         )
@@ -485,7 +484,6 @@ class Recipe(Strict):
 
 
 def evolves_online(online: Online) -> bool:
-    """Return whether an online run evolves prompts."""
     return online.prompts == "eva" or (online.league is not None and online.league.grows)
 
 

@@ -76,7 +76,6 @@ class PaperValue(RootModel[Annotated[str, Field(pattern=rf"^{_PRINTED.pattern}$"
 
     @property
     def printed(self) -> str:
-        """The value as printed in the paper."""
         return self.root
 
     @cached_property
@@ -307,7 +306,6 @@ class Table(Strict):
 
     @property
     def paper_values(self) -> int:
-        """Number of values the paper prints in this table."""
         return sum(len(row.values) for row in self.rows)
 
     @cached_property

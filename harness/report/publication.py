@@ -204,7 +204,6 @@ def read_digests(folder: Path, what: str = "table") -> Digests:
 
 
 def read_index(results_dir: Path) -> Index:
-    """Read the index of the results folder."""
     return _read(TypeAdapter(Index), results_dir / INDEX, "results")
 
 

@@ -203,7 +203,6 @@ def environment(
 
 @functools.cache
 def template(name: str) -> Template:
-    """Return a packaged Markdown template."""
     # No HTML autoescaping: templates pass all text through the filter `md` instead.
     made = environment(TEMPLATES, autoescape=False, filters={"md": escape})
     return made.get_template(name)

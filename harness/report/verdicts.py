@@ -114,7 +114,6 @@ class Evidence:
     def of(
         cls, report: Report, scores: TableScores, controls: Controls | None, level: float = ALPHA
     ) -> Evidence:
-        """Collect the evidence from a report, its scores, and the controls that apply to it."""
         certain = {column.id: column.by_construction for column in report.columns}
         barred = inadmissible_claims(report.table, controls)
         return cls(report.table, report.cells, scores, report.absent, certain, barred, level)

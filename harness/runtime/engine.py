@@ -169,7 +169,6 @@ class Engine:
         return RunOutcome(tuple(run.finished), run.failed, run.skipped)
 
     def crew(self) -> Crew:
-        """Return a new crew for a run."""
         needs = self.all_needs
         if self.where.engine == "local":
             environment = worker_environment(self.threads)
@@ -225,8 +224,6 @@ class Engine:
 
 
 class _Run:
-    """The state of one engine run."""
-
     def __init__(self, engine: Engine, schedule: Schedule, crew: Crew) -> None:
         self._engine = engine
         self._store = engine.store

@@ -135,7 +135,6 @@ def is_held(path: Path) -> bool:
 
 
 def lock_of(folder: Path) -> Path:
-    """Return the lock file of a folder."""
     return folder.parent / ".locks" / folder.name
 
 

@@ -176,7 +176,6 @@ class Schedule:
         return dropped
 
     def put_back(self, stage: Stage) -> None:
-        """Return a stage to the ready queue."""
         insort(self._ready, stage, key=self._urgency)
 
     def drop_all(self, *, but: Collection[Stage] = ()) -> list[Stage]:

@@ -376,7 +376,6 @@ class Conductor:
         self.say(f"trial {trial.number} · {what} {took} · {self._standing()}")
 
     def _compute(self, head: str, plan: Plan) -> RunOutcome:
-        """Compute a plan, reporting progress."""
         tally = Tally(plan, self.engine.store, self.order.jobs, factory.EXPECTED_S)
         told = 0.0
 
@@ -405,7 +404,6 @@ class Conductor:
 
 
 def trial_records(order: Order, study: optuna.Study) -> list[Record]:
-    """Return the MLflow records of the finished trials."""
     sweep, profile = order.sweep, order.profile
     return [
         trial_record(

@@ -111,7 +111,6 @@ def study_names(path: Path) -> list[str]:
 
 
 def find_study(name: str, path: Path) -> optuna.Study | None:
-    """Return a study, or None if it has not been started."""
     if name not in study_names(path):
         return None
     return optuna.load_study(study_name=name, storage=open_journal(path))

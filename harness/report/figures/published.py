@@ -24,7 +24,6 @@ def print_figure(report: FigureReport, console: Console) -> None:
 
 
 def publish_figure(report: FigureReport, results_dir: Path, *, allow_fewer: bool = False) -> Path:
-    """Write `results/<profile>/<figure>/` and return it."""
     return FIGURE.publish(
         report,
         f"{report.profile}/{report.figure.id}",

@@ -188,7 +188,6 @@ class FigureReport(Strict):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def alt(self) -> str:
-        """Alt text."""
         told = self.figure.alt.format(
             profile=self.profile,
             scale=self.scale,

@@ -188,7 +188,6 @@ Source = Answers | ServedModel | LocalModel
 
 
 def _by_settings(benchmark: Benchmark, turn: int) -> list[tuple[dict[str, Any], list[Question]]]:
-    """Return the questions that have a turn, grouped by sampling settings."""
     groups: dict[str, tuple[dict[str, Any], list[Question]]] = {}
     for question in benchmark.questions:
         if turn < len(question.turns):
