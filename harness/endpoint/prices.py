@@ -13,13 +13,13 @@ from datetime import date
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
 
 from harness.errors import UserError
 from harness.foreign import in_a_line
 from harness.registry.documents import read_yaml
 from harness.runtime.files import sha256_of
-from harness.strict import Strict
+from harness.strict import Strict, refuse
 
 SHIPPED = Path(__file__).with_name("prices.yaml")
 
@@ -101,6 +101,13 @@ class _PriceFile(Strict):
     source: str
     sources: dict[str, _Source]
     models: dict[str, _Entry]
+
+    @model_validator(mode="after")
+    def _consistent(self) -> _PriceFile:
+        named = {it for e in self.models.values() for it in (e.source, e.retired_source) if it}
+        missing = sorted(named - self.sources.keys())
+        refuse((missing, f"`sources` lacks {', '.join(missing)}"))
+        return self
 
 
 def read_prices(path: Path = SHIPPED) -> PriceList:

@@ -434,6 +434,7 @@ def test_every_retired_model_has_a_priced_successor_that_is_not_retired() -> Non
     [
         "[]", "as_of: '1'\nsource: s\nmodels: {m: {prompt: 1}}",
         "as_of: '1'\nsource: s\nsources: {}\nmodels: {m: {prompt: -1, completion: 1, source: t}}",
+        "as_of: '1'\nsource: s\nsources: {}\nmodels: {m: {prompt: 1, completion: 1, source: t}}",
     ],
 )  # fmt: skip
 def test_a_price_list_of_another_form_is_one_sentence(tmp_path: Path, text: str) -> None:

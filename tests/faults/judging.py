@@ -6,6 +6,7 @@ import json
 import socket
 import struct
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -73,17 +74,15 @@ class Asked:
     def kept(self) -> dict[int, str]:
         """Return the replies that are kept, by the digest of their request.
 
-        A line in which a bit was flipped may be no JSON any more, and is not kept.
+        A line in which a bit was flipped may be no JSON or lack a key, and is not kept.
         """
         found = {}
         for path in (self.scene.work / "replies").glob("*.jsonl"):
             for line in path.read_bytes().split(b"\n"):
                 if line.startswith(b'{"address"') and line.endswith(b"}"):
-                    try:
+                    with suppress(ValueError, KeyError):
                         entry = json.loads(line)
-                    except ValueError:
-                        continue
-                    found[digest(entry["request"])] = json.dumps(entry["reply"])
+                        found[digest(entry["request"])] = json.dumps(entry["reply"])
         return found
 
     def goes_on(self) -> None:
