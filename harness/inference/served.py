@@ -128,7 +128,7 @@ class CompletionsEngine:
         finally:
             self._given_up = True
             connection.close()  # aborts requests in flight after a failure
-            pool.shutdown(cancel_futures=True)
+            pool.shutdown(wait=False, cancel_futures=True)
 
     def _sample(
         self, connection: Connection, one: Request, sample: int, sampling: Sampling
