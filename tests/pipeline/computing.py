@@ -11,7 +11,6 @@ from harness.pipeline.algorithm import Run
 from harness.pipeline.runs import TableRuns
 from harness.pipeline.steps import FUNCTIONS
 from harness.registry.profile import Profile
-from harness.registry.training import Hardware
 from harness.runtime import Engine, Plan, Stage, StageContext, Store
 from harness.runtime.worker import StageWorker
 from harness.worlds.stage_io import Rows, read_rows, write_rows
@@ -38,19 +37,6 @@ def small(profile: Profile, x: int = 16, *, segments: int = 1, **changes: Any) -
         "training": profile.training.model_copy(update=training),
     }
     return profile.model_copy(update=few | changes)
-
-
-def on_processors(**changes: Any) -> Hardware:
-    """Return the hardware of two processes without GPUs, but for `changes`."""
-    declared: dict[str, Any] = {
-        "accelerate": "cpu-two-processes.yaml",
-        "devices": 2,
-        "micro_batch": 1,
-        "gradient_checkpointing": False,
-        "checkpoint_every": 2,
-        "attention": "eager",
-    }
-    return Hardware.model_validate(declared | changes)
 
 
 def of(runs: TableRuns, row: str) -> Run:

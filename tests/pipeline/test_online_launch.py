@@ -10,7 +10,8 @@ from typing import Any
 import psutil
 import pytest
 import torch
-from computing import on_processors, read_json, small
+from computing import read_json, small
+from processors import on_processors
 from safetensors.torch import load_file
 
 from harness.errors import HarnessError

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from computing import given, on_processors, run_stage
+from computing import given, run_stage
+from processors import on_processors
 
 from harness.errors import HarnessError, UserError
 from harness.pipeline.algorithm import Planner

@@ -16,6 +16,7 @@ import pytest
 import torch
 from accelerate.commands.config.config_args import ClusterConfig, load_config_from_file
 from by_hand import Logs, assert_same
+from processors import on_processors
 from test_placement import TEN, trained, weights_in
 
 from harness.errors import HarnessError
@@ -30,18 +31,6 @@ LEARNING = {
     "batch_size": 4, "max_length": 64, "optimizer": "adamw_torch", "weight_decay": 0.0,
     "max_grad_norm": 1.0, "beta": 0.5,
 }  # fmt: skip
-
-
-def hardware(**changes: Any) -> Hardware:
-    declared: dict[str, Any] = {
-        "accelerate": "cpu-two-processes.yaml",
-        "devices": 2,
-        "micro_batch": 1,
-        "gradient_checkpointing": False,
-        "checkpoint_every": 2,
-        "attention": "eager",
-    }
-    return Hardware.model_validate(declared | changes)
 
 
 def launch(
@@ -83,7 +72,7 @@ def test_two_processes_go_on_from_one_that_crashed_and_end_as_one_does(
     expected, curves = trained(policy_path, tmp_path / "one")
     with pytest.raises(InterruptedError):
         trained(policy_path, tmp_path / "two", stop_at=3, work=tmp_path / "two" / WORK)
-    summary, logs = launch(policy_path, tmp_path / "two", hardware())
+    summary, logs = launch(policy_path, tmp_path / "two", on_processors())
     assert summary == pytest.approx(expected, abs=1e-4)
     assert [step for step, _ in logs] == [1, 2, 3, 4, 5, 6]
     assert logs[:2] == curves[:2]
@@ -108,11 +97,11 @@ def test_a_training_of_which_a_process_was_killed_goes_on(
 
     changes: Any = {"epochs": 40 / 3}
     with pytest.raises(HarnessError, match="goes on from the last checkpoint"):
-        launch(policy_path, tmp_path / "two", hardware(), kill, **changes)
+        launch(policy_path, tmp_path / "two", on_processors(), kill, **changes)
     assert not descendants()
     _, done = last_checkpoint(tmp_path / "two" / WORK)
     assert 2 <= done < 40
-    launch(policy_path, tmp_path / "two", hardware(), **changes)
+    launch(policy_path, tmp_path / "two", on_processors(), **changes)
     trained(policy_path, tmp_path / "one", **changes)
     assert_same(weights_in(tmp_path / "two"), weights_in(tmp_path / "one"), atol=5e-5)
 
@@ -135,7 +124,7 @@ def test_a_training_that_dies_is_one_sentence_with_the_end_of_its_log(
 ) -> None:
     stand_in("print('one'); print('two'); print('three'); print('four'); raise SystemExit(7)")
     with pytest.raises(HarnessError) as failure:
-        launch(policy_path, tmp_path, hardware())
+        launch(policy_path, tmp_path, on_processors())
     said = str(failure.value)
     assert "exit code 7" in said
     assert "its last words: two | three | four (all of them in" in said
@@ -151,7 +140,7 @@ def test_what_a_process_says_of_its_failure_is_what_the_launcher_says(
         "outcome.write_text(json.dumps({'reason': '24 pairs are too many'})); raise SystemExit(1)"
     )
     with pytest.raises(HarnessError, match=r"^24 pairs are too many$"):
-        launch(policy_path, tmp_path, hardware())
+        launch(policy_path, tmp_path, on_processors())
 
 
 def test_a_process_does_its_part_and_the_first_writes_the_summary(
@@ -233,7 +222,7 @@ def test_curves_are_handed_on_while_it_trains_and_everything_is_ended_when_that_
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        launch(policy_path, tmp_path, hardware(), stop)
+        launch(policy_path, tmp_path, on_processors(), stop)
     assert seen == [3]  # the supervisor among them
     assert not descendants()
 
@@ -241,7 +230,7 @@ def test_curves_are_handed_on_while_it_trains_and_everything_is_ended_when_that_
 def test_a_configuration_goes_with_its_number_of_devices() -> None:
     for changes in ({"accelerate": "one-gpu.yaml"}, {"accelerate": "fsdp.yaml", "devices": 1}):
         with pytest.raises(ValueError, match=r"does not fit `devices: .*one-gpu.yaml for one"):
-            hardware(**changes)
+            on_processors(**changes)
 
 
 @pytest.mark.parametrize(
@@ -256,7 +245,7 @@ def test_a_configuration_goes_with_its_number_of_devices() -> None:
 def test_accelerate_itself_reads_every_configuration(
     name: str, kind: str, processes: int, on_cpu: bool
 ) -> None:
-    ours = hardware(accelerate=name, devices=processes)
+    ours = on_processors(accelerate=name, devices=processes)
     read = load_config_from_file(str(ours.configuration))
     assert isinstance(read, ClusterConfig)
     assert (read.distributed_type.value, read.num_processes) == (kind, processes)
