@@ -238,6 +238,8 @@ def test_a_run_says_all_that_is_missing_before_its_first_stage_and_so_does_docto
     assert (found["table"], found["profile"]) == ("table4", "paper")
     missing = [need for need in found["needs"] if need["state"] == "missing"]
     assert [f"  {n['what']}: {n['found']}; {n['do']}".removesuffix("; ") for n in missing] == lines
+    said = call("doctor", "table4", "--profile", "paper").stdout
+    assert f"\ntable4 on paper cannot run here: {len(missing)} things missing.\n{last}" in said
 
 
 @pytest.mark.parametrize("rung", ["laptop", "consumer-gpu", "single-gpu"])

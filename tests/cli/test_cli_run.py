@@ -67,6 +67,18 @@ def test_a_run_computes_tracks_and_reports_and_a_rerun_only_reports(
     assert synced["what"] == "table4/micro"
 
 
+def test_controls_that_ran_here_count_in_the_reports_of_other_tables(
+    call: Any, tracker: Any
+) -> None:
+    """In the toy world prompts change nothing, so the matched ones do not help."""
+    assert ": failed" not in call("report", "table4").stdout
+    asked = ("controls", "--rows", "dpo-1x,dpo-matched", "--seeds", "0-2", "--jobs", "1")
+    assert call("run", *asked).exit_code == 0
+    said = " ".join(call("report", "table4").stdout.split())
+    assert "no verdict on this table counts: offline controls failed: `positive-offline`" in said
+    assert "Controls 0 of 16 passed; dose-offline: not run" in said
+
+
 def test_a_run_of_a_few_rows_takes_nothing_away(says: Any, call: Any, tracker: Any) -> None:
     """Two rows have the seeds 0 and 2, one of them the seed 7 as well, which was asked for last."""
     assert call(*SMALL).exit_code == 0
@@ -109,6 +121,19 @@ def test_a_run_until_its_claims_are_decided_looks_at_levels_that_add_up_to_5_per
     mistake = call(*asked, "--seeds", "1-2", "--max-seeds", "4")
     assert mistake.exit_code == 2
     assert "give `--seeds 0-2`" in " ".join(mistake.stderr.split())
+
+
+def test_controls_that_ran_here_count_in_place_of_the_published_ones(
+    call: Any, tracker: Any
+) -> None:
+    """More prompts change nothing in the toy world."""
+    assert call("run", "table4", "--rows", "dpo-1", "--seeds", "0").exit_code == 0
+    assert "  0 of " not in call("report", "table4").stdout
+    rows = "dpo-1x,dpo-2x,dpo-3x,dpo-6x"
+    assert call("run", "controls", "--rows", rows, "--seeds", "0-2", "--jobs", "1").exit_code == 0
+    said = call("report", "table4").stdout
+    assert "  0 of " in said
+    assert "dose-offline: failed" in said
 
 
 def test_a_run_of_a_few_rows_takes_nothing_away_from_the_dashboard(

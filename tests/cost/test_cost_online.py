@@ -43,9 +43,9 @@ def test_a_tree_asks_for_its_levels_and_has_the_upper_ones_judged() -> None:
     assert (found.children, found.judged) == (48, 32)
 
 
-def online_stages(planner: Planner, size: int, prompts: str = "eva") -> list[Any]:
+def online_stages(planner: Planner, size: int, prompts: str = "eva", **online: Any) -> list[Any]:
     recipe = Recipe.model_validate(
-        {"algorithm": "rloo", "chain": (), "online": {"prompts": prompts, "size": size}}
+        {"algorithm": "rloo", "chain": (), "online": {"prompts": prompts, "size": size} | online}
     )
     run = planner.run(f"rloo-{prompts}-{size}x", recipe, 0)
     return [stage for stage in Plan(run.targets) if stage.kind == "online"]
@@ -81,3 +81,29 @@ def test_a_segment_keeps_policy_and_moments_and_asks_nobody_on_human_prompts(
     evolving = costing.cost(online_stages(planner, 1)[0])
     rolled_out = [sum(load.tokens for load in of.loads) for of in (found, evolving)]
     assert rolled_out[0] < rolled_out[1]
+
+
+@pytest.mark.parametrize("budget", ["steps", "rollouts", "tokens"])
+def test_the_parts_of_a_budget_train_on_as_much_as_the_human_prompts_it_is_for(
+    planner: Planner, costing: Costing, budget: str
+) -> None:
+    league = {"budget": budget, "visits": 1, "marks": 2}
+    parts = online_stages(planner, 1, "pool", league=league)
+    trained = [
+        [load.tokens for of in map(costing.cost, stages) for load in of.loads
+         if load.verb == "training"]
+        for stages in (parts, online_stages(planner, 1, "human"))
+    ]  # fmt: skip
+    assert trained[0] == [sum(trained[1]) / 2] * 2
+
+
+def test_a_tree_asks_the_creator_for_each_level_and_the_scorer_twice_about_the_upper_ones(
+    planner: Planner, costing: Costing
+) -> None:
+    """48 rewrites a step, a tenth of them asked for again; 32 are judged by two questions."""
+    stage = online_stages(planner, 1, method="tree_bon", tree_depth=3)[0]
+    steps = stage.settings["last_step"]
+    creator, scorer = costing.cost(stage).calls
+    assert steps == 125
+    assert creator.requests == pytest.approx(125 * 48 * 1.1)
+    assert (scorer.role, scorer.requests) == ("scorer", 125 * 32 * 2)

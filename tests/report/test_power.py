@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from null_tables import evidence_of
 from test_claims import PAPER, ROWS, around, cell_of, measured_by, verdict_in_words
+from typer.testing import CliRunner
 
+from harness.cli.main import app
 from harness.cli.plan import power_line
 from harness.registry.schema import Table
 from harness.report.claims import looks_until, power_of, undecided
@@ -32,6 +35,21 @@ def test_a_claim_needs_the_seeds_that_find_its_share_of_our_gain() -> None:
     assert found.sought == pytest.approx(1.0)
     assert (found.claim, found.primary, found.seeds, found.needed) == ("it", True, 3, 10)
     assert power_line(found) == ("it *", "underpowered (toy)", "3", "3.10", "1.00", "10")
+
+
+def test_a_plan_of_power_ends_with_the_seeds_of_the_primary_claims(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    known = [evidence(44.0, 44.0, 40.0, 1.0)]
+    monkeypatch.setattr("harness.selection.selection.Selection.evidence", lambda _: known)
+    said = CliRunner().invoke(app, ["plan", "table4", "--power"]).stdout
+    assert said.rstrip().endswith("harness plan table4 --seeds 0-9")
+    (line,) = (line for line in said.splitlines() if line.startswith("it *"))
+    assert line.split()[-4:] == ["3", "3.10", "1.00", "10"]
+    (found,) = json.loads(CliRunner().invoke(app, ["plan", "table4", "--power", "--json"]).stdout)[
+        "items"
+    ]
+    assert (found["claim"], found["needed"]) == ("it", 10)
 
 
 def test_a_decided_claim_needs_no_more_and_one_without_a_unit_has_no_number() -> None:

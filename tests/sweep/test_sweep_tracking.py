@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 from mlflow import MlflowClient
 from toy_sweep import SHARE, InlineEngine, order_of, toy
+from typer.testing import CliRunner
 
+from harness.cli.main import app
 from harness.report.sweep import SweepTrial
 from harness.runtime import Store
 from harness.sweep.conduct import Conductor, stored_report, trial_records
@@ -44,7 +47,9 @@ def test_a_record_says_what_the_trial_is() -> None:
     assert trial_record(STUDY, OBJECTIVES, other, SOURCE).identity != record.identity
 
 
-def test_ended_trials_are_written_once_and_to_any_server(work_dir: Path) -> None:
+def test_ended_trials_are_written_once_and_to_any_server(
+    work_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sweep = toy(space={SHARE: {"kind": "categorical", "choices": [0.2, 0.4]}}, trials=2)
     order = order_of(sweep, work_dir)
     study, mlflow = open_study(sweep, order.study, order.journal), Mlflow(work_dir, pytest.fail)
@@ -60,3 +65,6 @@ def test_ended_trials_are_written_once_and_to_any_server(work_dir: Path) -> None
         assert run.data.params == {SHARE: str(trial.params[SHARE])}
         assert run.data.metrics["win_rate"] == (trial.values or {})["win_rate"]
     assert mlflow.write(trial_records(order, study)) == {"unchanged": 2}
+    monkeypatch.setattr("harness.sweep.conduct.load_sweeps", lambda: {"toy": sweep})
+    (synced,) = json.loads(CliRunner().invoke(app, ["sync", "--json"]).stdout)["items"]
+    assert synced == {"what": "sweep toy/micro", "runs": 2, "changes": {"unchanged": 2}}
