@@ -9,10 +9,18 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from unittest.mock import create_autospec
 
 import pytest
+
+from harness.evaluation.files import fetch
+from harness.registry.profile import load_profiles
+from harness.worlds.needs import Demand
+from harness.worlds.needs import download as download_all
+from harness.worlds.real.prompts import read_pool
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMIT = "1" * 40
@@ -38,7 +46,10 @@ PAGES = {
 
 
 class Hub(BaseHTTPRequestHandler):
-    """Hands out one model at one commit, as the hub's library asks for it."""
+    """Hands out one model at one commit, as the hub's library asks for it.
+
+    A model whose name begins with `gated` is one whose license is not accepted; there is no other.
+    """
 
     protocol_version = "HTTP/1.1"
     asked: list[str]
@@ -52,7 +63,10 @@ class Hub(BaseHTTPRequestHandler):
         self.do_GET(body=False)
 
     def reply(self, content: bytes, body: bool, status: int) -> None:
-        self.send_response(status)
+        gated = "/gated" in self.path
+        self.send_response(403 if gated else status)
+        if status == 404:
+            self.send_header("X-Error-Code", "GatedRepo" if gated else "RepoNotFound")
         self.send_header("Content-Length", str(len(content)))
         self.send_header("Content-Type", "application/json")
         self.send_header("ETag", f'"{hashlib.sha1(content).hexdigest()}"')
@@ -77,7 +91,9 @@ def hub() -> Iterator[str]:
     thread.join()
 
 
-def download(tmp_path: Path, hub: str) -> subprocess.CompletedProcess[str]:
+def download(
+    tmp_path: Path, hub: str, model: str = f"owner/policy@{COMMIT}"
+) -> subprocess.CompletedProcess[str]:
     """Run the verb in a process of its own, as the hub's library reads variables once."""
     code = (
         "import os, time; os.environ['HF_HUB_OFFLINE'] = '0'\n"
@@ -86,10 +102,10 @@ def download(tmp_path: Path, hub: str) -> subprocess.CompletedProcess[str]:
         "from harness.errors import HarnessError\n"
         "from harness.worlds.needs import download\n"
         "one = SimpleNamespace(pools=(), benchmarks=())\n"
-        f"one.lacking_models = ['owner/policy@{COMMIT}']\n"
+        f"one.lacking_models = [{model!r}]\n"
         "try:\n    download(one, print)\nexcept HarnessError as error:\n    exit(str(error))\n"
         "from harness.worlds.real.models import place_of\n"
-        f"print(*sorted(p.name for p in place_of('owner/policy@{COMMIT}').iterdir()))\n"
+        f"print(*sorted(p.name for p in place_of({model!r}).iterdir()))\n"
     )
     bare = {k: v for k, v in os.environ.items() if not k.startswith(("HF_", "HARNESS_"))}
     bare |= {"HF_HOME": str(tmp_path), "HF_ENDPOINT": hub, "HARNESS_WORK": str(tmp_path / "work")}
@@ -107,6 +123,39 @@ def test_a_pinned_model_is_fetched_without_what_could_run_code(tmp_path: Path, h
         "config.json model.safetensors tokenizer.json",
     ]
     assert not any("pytorch_model.bin" in path for path in Hub.asked)
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        ("owner/gated", "the licence of owner/gated is not accepted by this account: accept it at "),
+        (f"owner/other@{COMMIT}", f"the hub has no owner/other@{COMMIT}; correct the profile"),
+    ],
+)
+def test_what_the_hub_refuses_is_one_sentence(
+    tmp_path: Path, hub: str, model: str, said: str
+) -> None:
+    done = download(tmp_path, hub, model)
+    assert done.returncode == 1
+    assert done.stderr.strip().splitlines()[-1].startswith(said)
+
+
+def test_prompts_and_benchmarks_that_are_missing_are_downloaded_and_others_are_not(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HARNESS_BENCHMARKS", str(tmp_path))
+    (tmp_path / "mt-bench").mkdir()
+    pool = create_autospec(read_pool, return_value=["a", "b"])
+    monkeypatch.setattr("harness.worlds.real.prompts.read_pool", pool)
+    fetching = create_autospec(fetch)
+    monkeypatch.setattr("harness.worlds.needs.fetch", fetching)
+    demand = replace(Demand.of(load_profiles()["paper"]), models={})
+    said: list[str] = []
+    source, *benchmarks = download_all(demand, said.append)
+    assert benchmarks == ["arena-hard", "alpaca-eval"]
+    assert [call.args[1] for call in fetching.mock_calls] == [tmp_path / it for it in benchmarks]
+    assert said == [f"{source}: 2 prompts"]
+    assert source.startswith("snorkelai/Snorkel-Mistral-PairRM-DPO-Dataset@")
 
 
 def test_without_a_network_one_sentence_says_so(tmp_path: Path) -> None:

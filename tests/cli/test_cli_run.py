@@ -79,6 +79,21 @@ def test_controls_that_ran_here_count_in_the_reports_of_other_tables(
     assert "Controls 0 of 16 passed; dose-offline: not run" in said
 
 
+def test_a_policy_is_pushed_and_measured_at_each_size(
+    says: Any, tracker: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """No toy answer is a list, so the oracle gives nothing; the rewards are drawn from [0, 1)."""
+    monkeypatch.setattr("harness.project.results_dir", lambda: tmp_path)
+    said = says("micro over-optimise", "micro", "over-optimise", "--jobs", "1")
+    report = json.loads((Path(said["folder"]) / "report.json").read_text())
+    assert [point["size"] for point in report["points"]] == list(range(7))
+    assert {point["oracle"] for point in report["points"]} == {0.0}
+    assert len({point["reward"] for point in report["points"]}) == 7
+    assert (report["setting"]["beta"], report["setting"]["prompts"]) == (0.0, 4)
+    store = Store(tmp_path / "work" / "over-optimise" / "store")
+    assert {store.status(name) for name in report["setting"]["stages"].values()} == {"done"}
+
+
 def test_a_run_of_a_few_rows_takes_nothing_away(says: Any, call: Any, tracker: Any) -> None:
     """Two rows have the seeds 0 and 2, one of them the seed 7 as well, which was asked for last."""
     assert call(*SMALL).exit_code == 0
@@ -121,19 +136,6 @@ def test_a_run_until_its_claims_are_decided_looks_at_levels_that_add_up_to_5_per
     mistake = call(*asked, "--seeds", "1-2", "--max-seeds", "4")
     assert mistake.exit_code == 2
     assert "give `--seeds 0-2`" in " ".join(mistake.stderr.split())
-
-
-def test_controls_that_ran_here_count_in_place_of_the_published_ones(
-    call: Any, tracker: Any
-) -> None:
-    """More prompts change nothing in the toy world."""
-    assert call("run", "table4", "--rows", "dpo-1", "--seeds", "0").exit_code == 0
-    assert "  0 of " not in call("report", "table4").stdout
-    rows = "dpo-1x,dpo-2x,dpo-3x,dpo-6x"
-    assert call("run", "controls", "--rows", rows, "--seeds", "0-2", "--jobs", "1").exit_code == 0
-    said = call("report", "table4").stdout
-    assert "  0 of " in said
-    assert "dose-offline: failed" in said
 
 
 def test_a_run_of_a_few_rows_takes_nothing_away_from_the_dashboard(

@@ -41,7 +41,7 @@ COLUMNS = {
 }
 PROMPTS = [
     {
-        "prompt_id": f"p{i}", "prompt": f"sort the list {i}", "source": "toy",
+        "prompt_id": f"p{i}", "prompt": f"double_last-1 : 1 2 {i}", "source": "toy",
         "parent_id": None, "generation": 0, "method": None,
     }
     for i in range(4)

@@ -239,9 +239,33 @@ def test_half_an_emoji_in_an_answer_can_be_written() -> None:
     assert answer == Sample("cut \ufffd", 2)
 
 
-def asked_at(url: str) -> Answered:
+def test_an_endpoint_that_refuses_the_key_is_told_without_the_key(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The stand-in repeats the key in its reply, as some endpoints do."""
+    monkeypatch.setenv("HARNESS_SOLVER_KEY", "sk-solver")
+    with StandIn(key="sk-other") as server, pytest.raises(UserError) as caught:
+        asked_at(server.url, "HARNESS_SOLVER_KEY")
+    assert "does not accept the key in HARNESS_SOLVER_KEY (HTTP 401)" in str(caught.value)
+    assert "sk-solver" not in str(caught.value)
+
+
+def test_an_endpoint_that_refuses_a_prompt_is_quoted_without_the_key(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HARNESS_SOLVER_KEY", "sk-solver")
+    words = {"error": {"message": "too long for sk-solver"}}
+    with StandIn(lambda sent: (400, words, {})) as server, pytest.raises(HarnessError) as caught:
+        asked_at(server.url, "HARNESS_SOLVER_KEY")
+    assert "refused a prompt of 2 tokens (HTTP 400: " in str(caught.value)
+    assert "too long for" in str(caught.value)
+    assert "sk-solver" not in str(caught.value)
+
+
+def asked_at(url: str, key_variable: str | None = None) -> Answered:
     """Have an endpoint answer one prompt once."""
-    engine = CompletionsEngine(url, "m", Words(), concurrency=1, no_cut=0)  # type: ignore[arg-type]
+    words: Any = Words()
+    engine = CompletionsEngine(url, "m", words, concurrency=1, no_cut=0, key_variable=key_variable)
     found: Answered = {}
     asked = [Request(0, (2, 3), (11,), room=4)]
     engine.answer(asked, Sampling(0.0, 1.0, (1,)), found.update)
