@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import platform
 import shutil
-import subprocess
 from collections.abc import Iterable, Iterator, Sequence
 
 from harness.cost.assumptions import assumed, parameters_of, priced_gpus
@@ -18,6 +17,7 @@ from harness.project import store_dir, work_dir
 from harness.registry.declared import all_profiles, all_tables
 from harness.registry.profile import Profile, table_unsupported
 from harness.runtime import available_cores
+from harness.runtime.crew import listed_gpus, visible_gpus
 from harness.runtime.manifest import installed_version
 from harness.runtime.stage import Stage
 from harness.serving.engines import SERVED, installed
@@ -99,16 +99,13 @@ def _free_gb() -> float:
 
 
 def _gpus() -> list[VisibleGpu]:
-    query = ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits"]
-    try:
-        done = subprocess.run(query, capture_output=True, text=True, check=True, timeout=10)
-    except (OSError, subprocess.SubprocessError):
-        return []
-    lines = (line.rpartition(",") for line in done.stdout.splitlines())
+    """Return the GPUs this process may use; a slice of one (MIG) stands for all of it."""
+    visible = visible_gpus()
     return [
         VisibleGpu(name=name, memory_gb=round(int(mebibytes) * 2**20 / GB))
-        for name, _, mebibytes in lines
-        if mebibytes.strip().isdigit()
+        for index, uuid, name, mebibytes in listed_gpus("index", "uuid", "name", "memory.total")
+        if mebibytes.isdigit()
+        and any(it == index or uuid.startswith(it) or it.startswith("MIG") for it in visible)
     ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 from importlib import metadata
 from pathlib import Path
@@ -33,6 +34,7 @@ MODELS = [
     "llm-blender/PairRM-hf",
     "RLHFlow/pair-preference-model-LLaMA3-8B",
 ]
+GPUS_HERE = preflight._gpus
 H100 = preflight.VisibleGpu(name="NVIDIA H100 80GB HBM3", memory_gb=86)
 
 
@@ -46,6 +48,36 @@ def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "datasets"))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setattr(preflight, "_gpus", list)
+
+
+@pytest.mark.parametrize(
+    ("visible", "found"),
+    [(None, [86, 26]), ("1", [26]), ("GPU-8f", [86]), ("", []), ("MIG-5c", [86, 26])],
+)
+def test_gpus_are_those_that_a_run_would_use(
+    says: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    visible: str | None,
+    found: list[int],
+) -> None:
+    """81,559 MiB are 85.5 GB and 24,564 MiB 25.8 GB; of a third GPU nothing is known."""
+    monkeypatch.setattr(preflight, "_gpus", GPUS_HERE)
+    program = tmp_path / "nvidia-smi"
+    program.write_text("""#!/bin/sh
+test "$1" = --query-gpu=index && printf '0\\n1\\n2\\n' && exit
+echo '0, GPU-8fa1, NVIDIA H100 80GB HBM3, 81559'
+echo '1, GPU-77c0, NVIDIA GeForce RTX 4090, 24564'
+echo '2, GPU-0001, NVIDIA A, [N/A]'
+""")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    if visible is None:
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    else:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    gpus = says("doctor", "doctor")["machine"]["gpus"]
+    assert [gpu["memory_gb"] for gpu in gpus] == found
 
 
 @pytest.fixture

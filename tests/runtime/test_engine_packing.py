@@ -113,3 +113,6 @@ def test_gpus_are_those_that_are_visible(monkeypatch: pytest.MonkeyPatch) -> Non
     assert visible_gpus() == ["3", "1"]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
     assert visible_gpus() == []
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    monkeypatch.setattr("harness.runtime.crew.listed_gpus", lambda column: [["0"], ["1"]])
+    assert visible_gpus() == ["0", "1"]
