@@ -84,16 +84,16 @@ def git_state(root: Path) -> tuple[str | None, bool | None]:
     return _git(root, "rev-parse", "--verify", "HEAD"), None if found is None else dirty
 
 
-def available_cores() -> int:
-    """Return the number of cores this process may use, at least 1.
+CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")
+"""A container's quota and its period, in microseconds (Linux, cgroups v2)."""
 
-    Respects the affinity mask and a container's CPU quota (Linux cgroups v2).
-    """
+
+def available_cores() -> int:
+    """Return the number of cores this process may use, at least 1: by affinity and quota."""
     affinity = getattr(os, "sched_getaffinity", None)
     cores = len(affinity(0)) if affinity else os.cpu_count() or 1
-    quota = Path("/sys/fs/cgroup/cpu.max")
-    if quota.is_file():
-        limit, period = quota.read_text().split()
+    if CPU_QUOTA.is_file():
+        limit, period = CPU_QUOTA.read_text().split()
         if limit != "max":
             cores = min(cores, round(int(limit) / int(period)))
     return max(cores, 1)

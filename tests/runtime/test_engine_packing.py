@@ -10,6 +10,7 @@ from toy_stages import FUNCTIONS, toy
 from harness.errors import UserError
 from harness.runtime import Engine, Need, Needs, Plan, Stage, Store
 from harness.runtime.crew import Crew, visible_gpus
+from harness.runtime.manifest import available_cores
 from harness.runtime.worker import Message
 
 
@@ -116,3 +117,17 @@ def test_gpus_are_those_that_are_visible(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     monkeypatch.setattr("harness.runtime.crew.listed_gpus", lambda column: [["0"], ["1"]])
     assert visible_gpus() == ["0", "1"]
+
+
+@pytest.mark.parametrize(
+    ("quota", "cores"),
+    [("max 100000", 4), ("150000 100000", 2), ("20000 100000", 1), ("800000 100000", 4)],
+)
+def test_cores_are_those_of_the_affinity_and_the_quota(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, quota: str, cores: int
+) -> None:
+    """150 ms of every 100 ms are a core and a half, which are rounded to two."""
+    (tmp_path / "cpu.max").write_text(quota)
+    monkeypatch.setattr("harness.runtime.manifest.CPU_QUOTA", tmp_path / "cpu.max")
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1, 5, 7})
+    assert available_cores() == cores
