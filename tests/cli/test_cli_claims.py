@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,20 @@ def test_the_answer_comes_first_and_then_a_line_for_each_claim(call: Any) -> Non
     claims = lines[head + 2 : lines.index("", head)]
     assert len(claims) == 10
     assert sum(" * " in f"{line} " for line in claims) == 1
+
+
+def test_the_lines_of_all_tables_add_up_to_the_answer(call: Any) -> None:
+    said = call("claims", "all", "--published").stdout
+    rows = [
+        line.split() for line in said.splitlines() if re.match(r"(table|figure)\d|abstract", line)
+    ]
+    numbers = [[int(it) for it in row[-6:]] for row in rows]
+    assert all(sum(verdicts) == claims for claims, *verdicts in numbers)
+    claims, *verdicts = map(sum, zip(*numbers, strict=True))
+    words = ("supported", "contradicted", "inconclusive", "underpowered", "not testable")
+    assert claims == 146
+    for number, word in zip(verdicts, words, strict=True):
+        assert f" {number} {word}" in " ".join(said.split())
 
 
 def test_a_profile_that_cannot_run_says_so_of_every_claim(says: Any) -> None:
