@@ -1,11 +1,11 @@
-"""Finds the endpoint of a role's model: one named in the environment, or the vendor's API.
+"""Finds the endpoint of a role's model: one named in the environment, or the provider's API.
 
 Which model rewrites is part of a run's identity; where it is served, the key, the concurrency and
 the price are not, so no declaration has them. Each role (the creator rewrites prompts, the scorer
 judges them, the judge judges a benchmark's answers, the policy may be served by an endpoint) reads
 the variables `HARNESS_CREATOR_URL`, `_KEY`, `_CONCURRENCY`, `_TIMEOUT` (seconds per reply) and
-`_PRICE`; the policy's are `HARNESS_SOLVER_URL` and so on. The default address is the vendor's API,
-with the vendor's key, which is sent nowhere else. A plug-in's judge is a local function, and free.
+`_PRICE`; the policy's are `HARNESS_SOLVER_URL` and so on. The default is the provider's API, with
+the provider's key, which is sent nowhere else. A plug-in's judge is a local function, and free.
 For roles that the harness serves itself, it sets these variables for the processes that send
 requests, plus `_KEPT_AS`, the cache key for replies, because the address changes with each start.
 """
@@ -17,7 +17,7 @@ from collections.abc import Mapping
 
 from harness.endpoint.budget import Ledger, shared_file
 from harness.endpoint.client import Client, ReplyCache, ServedModel
-from harness.endpoint.connection import SELLERS, TIMEOUT_S, Endpoint, FunctionEndpoint
+from harness.endpoint.connection import PROVIDERS, TIMEOUT_S, Endpoint, FunctionEndpoint
 from harness.endpoint.prices import TokenPrice, parse_price, read_prices
 from harness.errors import UserError
 from harness.extensions import JUDGES
@@ -55,7 +55,7 @@ def model_of(
     """
     server = _server(role, model)
     if not keyless:
-        server.check_key()
+        server.check_key(variable(role, "URL"))
     name = variable(role, "CONCURRENCY")
     at_once = _number(name) or CONCURRENCY
     if at_once != int(at_once) or at_once > MOST_CONCURRENCY:
@@ -72,7 +72,7 @@ def _server(role: ServedRole, model: str) -> Endpoint | FunctionEndpoint:
     if url := os.environ.get(variable(role, "URL")):
         kept_as = os.environ.get(variable(role, "KEPT_AS"))
         return Endpoint(url, variable(role, "KEY"), timeout_s, kept_as)
-    for beginning, (url, key_variable) in SELLERS.items():
+    for beginning, (url, key_variable) in PROVIDERS.items():
         if model.startswith(beginning):
             return Endpoint(url, key_variable, timeout_s)
     raise UserError(

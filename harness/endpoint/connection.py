@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import httpx2
     import openai
 
-SELLERS: Mapping[str, tuple[str, str]] = {
+PROVIDERS: Mapping[str, tuple[str, str]] = {
     "gpt-": ("https://api.openai.com/v1", "OPENAI_API_KEY"),
     "gemini-": ("https://generativelanguage.googleapis.com/v1beta/openai", "GEMINI_API_KEY"),
 }
@@ -247,15 +247,18 @@ class Endpoint(Connection):
         return dict(json.loads(self.blotted(json.dumps(raw, ensure_ascii=False))))
 
     @property
-    def is_sellers(self) -> bool:
-        return self.address in {url for url, _ in SELLERS.values()}
+    def is_providers(self) -> bool:
+        return self.address in {url for url, _ in PROVIDERS.values()}
 
-    def check_key(self) -> None:
-        """Raise UserError if a vendor's API lacks its key."""
-        if self.key is None and self.is_sellers:
+    def check_key(self, url_variable: str) -> None:
+        """Raise UserError if a provider's API lacks its key.
+
+        `url_variable` names another endpoint instead.
+        """
+        if self.key is None and self.is_providers:
             raise UserError(
                 f"There is no key for {self.host}; set {self.key_variable}, or name another "
-                "endpoint in HARNESS_JUDGE_URL (or that of the role: CREATOR, SCORER, SOLVER)"
+                f"endpoint in {url_variable}"
             )
 
     def _status_failure(self, error: openai.APIStatusError, request: ChatRequest) -> HarnessError:
@@ -312,7 +315,7 @@ class FunctionEndpoint:
         self.address = self.kept_as = f"plugin:{found.plugin}/{name}@{found.version}"
         self._function = found.thing
 
-    def check_key(self) -> None:
+    def check_key(self, url_variable: str) -> None:
         """Do nothing: a function needs no key."""
 
     def send(self, request: ChatRequest) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Model prices and retirement dates, each with its source.
 
 Prices are in dollars per million tokens. A model without a known price has an unknown cost, not a
-cost of zero. A retired model is no longer available from its vendor; its successor counts as a
+cost of zero. A retired model is no longer available from its provider; its successor counts as a
 different judge, with scores in separate columns.
 """
 
@@ -37,7 +37,7 @@ class TokenPrice:
 
 
 class Retirement(Strict):
-    """A model's retirement by its vendor."""
+    """A model's retirement by its provider."""
 
     model: str
     retired: date
@@ -51,7 +51,7 @@ class Retirement(Strict):
     def sentence(self) -> str:
         successor = f"; its successor here is {self.successor}" if self.successor else ""
         return (
-            f"{self.model} was retired by its seller on {self.retired} ({self.source}){successor}"
+            f"{self.model} was retired by its provider on {self.retired} ({self.source}){successor}"
         )
 
 

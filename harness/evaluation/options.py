@@ -41,7 +41,7 @@ class EvaluateOptions(BaseModel):
     model: Annotated[str | None, OptionHelp("NAME")] = None
     """The model's name in scores; without answers, a folder, or a model at HARNESS_SOLVER_URL."""
     judge: Annotated[str | None, OptionHelp("JUDGE", "the benchmark's own")] = None
-    """A model at HARNESS_JUDGE_URL or its seller's, `reward:owner/name`, or a plug-in's."""
+    """A model at HARNESS_JUDGE_URL or its provider's, `reward:owner/name`, or a plug-in's."""
     against: Annotated[Path | None, OptionHelp("FILE", "the benchmark's own")] = None
     """Answers that a reward model compares with."""
     judgments: Annotated[Path | None, OptionHelp("FILE")] = None
@@ -117,6 +117,6 @@ class LmEvalOptions(BaseModel):
     tasks: Annotated[str | None, OptionHelp("A,B", "all six")] = None
     """Columns of table 9."""
     limit: Annotated[int | None, OptionHelp("N", least=1)] = None
-    """Only so many items of each task, to try."""
+    """Only the first N items of each task, to try it out."""
     track: bool = True
     """Write the scores to MLflow as well."""

@@ -106,7 +106,7 @@ def test_a_bare_machine_lacks_all_of_it_and_is_told_what_to_type(says: Any) -> N
         "benchmark arena_hard": "harness evaluate fetch arena_hard",
         "benchmark alpaca_eval": "harness evaluate fetch alpaca_eval",
         "benchmark mt_bench": "harness evaluate fetch mt_bench",
-        "creator gemini-1.5-pro": "GEMINI_API_KEY",
+        "creator gemini-1.5-pro": "GEMINI_API_KEY, or name another endpoint in HARNESS_CREATOR_URL",
         "judge gpt-4-1106-preview": "OPENAI_API_KEY",
         "judge gpt-4": "HARNESS_JUDGE_URL",
         "scorer gemini-1.5-flash": "GEMINI_API_KEY",
@@ -116,7 +116,7 @@ def test_a_bare_machine_lacks_all_of_it_and_is_told_what_to_type(says: Any) -> N
         assert needs[what]["state"] == "missing", what
         assert do in needs[what]["do"], what
     assert needs[RETIRED]["state"] == "missing"
-    assert needs[RETIRED]["found"].startswith("gpt-4 was retired by its seller on 2026-10-23 (")
+    assert needs[RETIRED]["found"].startswith("gpt-4 was retired by its provider on 2026-10-23 (")
     gemma = needs["model google/gemma-2-9b-it"]["do"]
     assert "https://huggingface.co/google/gemma-2-9b-it" in gemma
     assert "hf auth login" in gemma

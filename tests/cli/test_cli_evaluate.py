@@ -68,7 +68,7 @@ def test_a_dry_run_shows_requests_and_price_and_sends_nothing(
     assert found["prices"].startswith("prices of 2026-11-22 (sha256 ")
     (retired,) = found["retirements"]
     assert (retired["model"], retired["retired"]) == ("gpt-4", "2026-10-23")
-    assert "gpt-4 was retired by its seller on 2026-10-23" in text
+    assert "gpt-4 was retired by its provider on 2026-10-23" in text
     assert "its successor here is gpt-6-sol" in text
     assert found["prices"] in text
     assert 0 < line["usd"] < line["usd_at_most"]
@@ -245,10 +245,10 @@ def test_nothing_is_written_where_nothing_is_tracked(
 def test_what_a_retired_judge_said_before_is_scored_again_for_nothing(
     call: Any, data: Path, stand_in: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An endpoint of one's own serves it still; where it is the seller's, the replies are there."""
+    """One's own endpoint still serves it; where it is the provider's, the replies are there."""
     with stand_in() as server:
-        sellers = {"gpt-": (server.url, "OPENAI_API_KEY")}
-        monkeypatch.setattr("harness.endpoint.access.SELLERS", sellers)
+        providers = {"gpt-": (server.url, "OPENAI_API_KEY")}
+        monkeypatch.setattr("harness.endpoint.access.PROVIDERS", providers)
         first = call(*arguments(data))
         assert server.requests == 2
     monkeypatch.delenv("HARNESS_JUDGE_URL")

@@ -46,7 +46,7 @@ def test_people_read_the_same_with_its_assumptions_and_without_cents(call: Any) 
     text = call(*TABLE4).stdout
     for part in (
         *("GPU hours:", "disk:", "nothing of it was measured", "tokens.answer", "as remembered"),
-        *("within a factor of 2 (", "gpt-4-1106-preview was retired by its seller on 2026-10-23"),
+        *("within a factor of 2 (", "gpt-4-1106-preview was retired by its provider on 2026-10-23"),
     ):
         assert part in text, part
     (dollars,) = [line for line in text.splitlines() if line.startswith("dollars:")]

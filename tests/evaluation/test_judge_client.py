@@ -423,7 +423,7 @@ def test_every_retired_model_has_a_priced_successor_that_is_not_retired() -> Non
     assert said["gemini-1.5-pro"] == ("2025-09-24", "gemini-3.8-flash")
     assert said["gemini-1.5-flash"] == ("2025-09-24", "gemini-3.5-flash-lite")
     for model, found in prices.retirements.items():
-        assert f"{model} was retired by its seller on {found.retired} (https://" in found.sentence
+        assert f"{model} was retired by its provider on {found.retired} (https://" in found.sentence
         assert "seen 2026-11-22" in found.source
         assert prices.of(found.successor or "") is not None
         assert found.successor not in prices.retirements
@@ -490,8 +490,8 @@ def test_a_placeholder_for_a_key_blots_out_no_words(
 
 def test_openai_itself_needs_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JUDGE_TEST_KEY", raising=False)
-    with pytest.raises(UserError, match="set JUDGE_TEST_KEY"):
-        Endpoint("https://api.openai.com/v1/", "JUDGE_TEST_KEY").check_key()
+    with pytest.raises(UserError, match=r"set JUDGE_TEST_KEY, or name .* in HARNESS_CREATOR_URL"):
+        Endpoint("https://api.openai.com/v1/", "JUDGE_TEST_KEY").check_key("HARNESS_CREATOR_URL")
 
 
 @pytest.mark.parametrize(

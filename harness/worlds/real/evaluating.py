@@ -54,6 +54,7 @@ from harness.evaluation.options import EvaluateOptions
 from harness.extensions import JUDGES, benchmark_place
 from harness.project import calibrations_dir, evaluations_dir, work_dir
 from harness.registry.profile import REWARD_JUDGE
+from harness.registry.serving import ServedRole, variable
 from harness.runtime.files import explained, hold, sha256_of
 from harness.serving.engines import identity as engine_identity
 from harness.strict import Output
@@ -202,7 +203,7 @@ class EvaluationPlan(Output):
     prices: str
     """Date and source of the prices."""
     retirements: tuple[Retirement, ...]
-    """Those of the models that their vendors retired."""
+    """Those of the models that their providers retired."""
     requests: tuple[Estimate, ...]
     """The requests to each model, and their price."""
 
@@ -255,7 +256,7 @@ class Evaluating:
 
     @property
     def retirements(self) -> tuple[Retirement, ...]:
-        """Those of the queried models that their vendors retired."""
+        """Those of the queried models that their providers retired."""
         known = read_prices().retirements
         asked = (self.judge.model, self.source.model)
         return tuple(known[model] for model in asked if model in known)
@@ -376,7 +377,8 @@ def evaluate(
         say(read_prices().origin)
         if any(line.requests > line.from_cache for line in planned):
             for client in asked.clients:
-                client.endpoint.check_key()
+                role: ServedRole = "judge" if client in asked.judge.clients else "policy"
+                client.endpoint.check_key(variable(role, "URL"))
         try:
             root = evaluations_dir()
             return scores.Evaluated([asked.run(root, progress)], asked.folder(root))

@@ -136,7 +136,7 @@ def test_where_a_model_is_reached_comes_from_the_environment(
         ("gemini-1.5-pro", "GEMINI_API_KEY", "generativelanguage.googleapis.com"),
     ],
 )
-def test_a_sellers_key_goes_to_the_seller_alone(
+def test_a_providers_key_goes_to_the_provider_alone(
     monkeypatch: pytest.MonkeyPatch, model: str, variable: str, host: str
 ) -> None:
     with pytest.raises(UserError, match=f"set {variable}, or name another endpoint"):
