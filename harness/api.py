@@ -37,8 +37,8 @@ def load(
     """Load a table, a figure, or several tables, to plan, run and report.
 
     Args:
-        name: A table (`table4`), a figure (`fig2`), a group (`all-offline`, `all`), or the path of
-            your own YAML file that declares a table.
+        name: A table (`table4`), a figure (`figure5`), a group (`all-offline`, `all`), or the
+            path of your own YAML file that declares a table.
         profile: The scale: a profile's name, or the path of a YAML file that declares one.
         rows: Only these rows of a table and their baselines.
         seeds: Root seeds, as numbers or a string such as `0-4`.

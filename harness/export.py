@@ -122,7 +122,8 @@ def _named(name: str, tables: Mapping[str, Table]) -> tuple[str, Recipe]:
         for row in each.rows:
             known.update(each.recipes(row))
     if name not in known:
-        raise UserError(f"there is no run `{name}`{nearest(name, known)}; rows are `table4/dpo-1`")
+        close = nearest(name, known, most=0)
+        raise UserError(f"there is no run `{name}`{close or '; name a row, as `table4/eva-a_min`'}")
     return name, known[name]
 
 

@@ -35,7 +35,7 @@ class ListedTable(Strict):
     paper_values: int
     """Number of values the paper prints."""
     runnable: list[str]
-    """Profiles that can run every row now."""
+    """Profiles that can run every row."""
 
 
 class ListedFigure(Strict):
@@ -47,11 +47,11 @@ class ListedFigure(Strict):
     rows: int
     """Number of rows it is drawn from."""
     runnable: list[str]
-    """Profiles that can run all of these rows now."""
+    """Profiles that can run all of these rows."""
 
 
 def list_declared() -> Listed:
-    """List the tables and figures with the profiles that can run them now."""
+    """List the tables and figures with the profiles that can run them."""
     tables, profiles = declared.all_tables(), declared.all_profiles()
     return Listed(
         tables=[

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from typer.core import TyperGroup
 
 from harness.errors import UserError
 from harness.project import publishing_dir
@@ -79,7 +80,9 @@ def argument(metavar: str, says: str, *, default: str | bool = True, **more: Any
 TableArgument = Annotated[
     str,
     argument(
-        "TABLE", "A table or figure; `harness list` names them.", autocompletion=complete_table
+        "TABLE",
+        "A table or figure (`harness list` names them), or a YAML file.",
+        autocompletion=complete_table,
     ),
 ]
 ProfileOption = Annotated[
@@ -100,11 +103,11 @@ AllowFewerOption = Annotated[
     option(
         "--allow-fewer",
         None,
-        "Publish even what is incomplete, or has less than what is published.",
+        "Publish even if it is incomplete, or has less than what is published.",
     ),
 ]
 FullOption = Annotated[
-    bool, option("--full", None, "Print every column, claim and setting, not the summary alone.")
+    bool, option("--full", None, "Print every column, claim and setting, not only the summary.")
 ]
 JsonOption = Annotated[bool, option("--json", None, "Print JSON and nothing else.")]
 
@@ -117,7 +120,7 @@ class RunArguments:
         str,
         argument(
             "TABLE",
-            "A table (`harness list` names them), `all-offline` or `all`.",
+            "A table or figure (`harness list` names them), a YAML file, `all-offline` or `all`.",
             autocompletion=complete_tables,
         ),
     ]
@@ -150,13 +153,11 @@ class LimitOptions:
 
     max_gpu_hours: Annotated[
         float | None,
-        option("--max-gpu-hours", "H", "Fail if what is left is estimated to take more GPU hours."),
+        option("--max-gpu-hours", "H", "Fail if the estimated rest exceeds H GPU hours."),
     ] = None
     budget_usd: Annotated[
         float | None,
-        option(
-            "--budget-usd", "B", "Fail if judge and creator are estimated to cost more dollars."
-        ),
+        option("--budget-usd", "B", "Fail if judge and creator would exceed B dollars."),
     ] = None
 
     @property
@@ -172,7 +173,7 @@ class EngineChoice:
 
     engine: Annotated[
         Literal["local", "ray", "slurm"],
-        option("--engine", None, "What computes: this machine, or a cluster."),
+        option("--engine", None, "Where stages run: this machine, or a cluster."),
     ] = "local"
     ray_address: Annotated[
         str | None,
@@ -188,7 +189,7 @@ class EngineChoice:
         option(
             "--sbatch",
             "ARGS",
-            "More arguments of `sbatch`, with `--engine slurm`, as `--partition=gpu --time=9:00`.",
+            "More arguments for `sbatch`, with `--engine slurm`: `--partition=gpu --time=9:00`.",
             default="none",
         ),
     ] = None
@@ -205,7 +206,7 @@ class PublishOptions:
     """Whether to publish the output."""
 
     publish: Annotated[
-        bool, option("--publish", None, "Also write it to results/, with what it follows from.")
+        bool, option("--publish", None, "Also write it to results/, with the data behind it.")
     ] = False
     allow_fewer: AllowFewerOption = False
 
@@ -293,7 +294,17 @@ def print_all(parts: Iterable[Any], out: Console | None = None) -> None:
     """Print texts and tables in sequence."""
     out = out or console()
     for part in parts:
-        out.print(part, crop=False)
+        # A console forgets that a bare text is not to be wrapped.
+        out.print(part, crop=False, soft_wrap=bool(getattr(part, "no_wrap", False)))
+
+
+class Verbs(TyperGroup):
+    """A group of verbs, whose help says all of what each one does."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        commands: list[Any] = [self.get_command(ctx, name) for name in self.list_commands(ctx)]
+        with formatter.section("Commands"):
+            formatter.write_dl([(it.name, it.get_short_help_str(limit=200)) for it in commands])
 
 
 def unbroken(text: str) -> Text:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
 from harness.cli import common
 from harness.cli.common import console, emit, note, print_all, print_json, text_table, unbroken
@@ -46,7 +45,7 @@ BenchmarksArgument = Annotated[
 ]
 
 
-class BenchmarkGroup(TyperGroup):
+class BenchmarkGroup(common.Verbs):
     """Commands, and one more for each benchmark: of the package or a plug-in."""
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -57,7 +56,7 @@ class BenchmarkGroup(TyperGroup):
         if cmd_name not in BENCHMARKS:
             return super().get_command(ctx, cmd_name)
         says = (BENCHMARKS.get(cmd_name).__doc__ or "A benchmark of a plug-in.").splitlines()[0]
-        own = typer.Typer(rich_markup_mode=None)
+        own = typer.Typer(rich_markup_mode=None, add_completion=False)
         example = f"Example: harness evaluate {cmd_name} --answers answers.jsonl --dry-run"
         own.command(cmd_name, help=says, epilog=example)(command_of(cmd_name))
         return typer.main.get_command(own)
@@ -243,7 +242,7 @@ PublishedOption = Annotated[
 ]
 
 ComparisonsOption = Annotated[
-    int | None, common.option("--limit", "N", "Only so many comparisons, to try.", min=2)
+    int | None, common.option("--limit", "N", "Only the first N comparisons, to try it out.", min=2)
 ]
 
 

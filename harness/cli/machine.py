@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from harness.worlds.embedded.files import Card
 
 TableArgument = Annotated[
-    str | None, common.argument("TABLE", "Only what is left of this table, or group, needs.")
+    str | None, common.argument("TABLE", "Only what the rest of this table or group needs.")
 ]
 OneProfileOption = Annotated[
     str | None,
-    common.option("--profile", "NAME", "Everything that one profile needs, a line each."),
+    common.option("--profile", "NAME", "Everything this profile needs, one per line."),
 ]
 OutputOption = Annotated[
     Path | None,
@@ -37,6 +37,7 @@ OutputOption = Annotated[
 app = typer.Typer(rich_markup_mode=None)
 micro = typer.Typer(
     name="micro",
+    cls=common.Verbs,
     help="The embedded world that the profile `micro` runs in.",
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -191,7 +192,7 @@ def build(
 ) -> None:
     """Rebuild the world's files from its seed: prompts, benchmarks, base policy, reward model.
 
-    Takes up to 90 minutes on 2 cores. The same processor and thread count give the same digests.
+    Takes 60 to 90 minutes on 2 cores. The same processor and thread count give the same digests.
     The shipped world is left alone: set HARNESS_WORLD to the folder to run in the rebuilt one.
     """
     from harness.worlds.embedded.build import build as build_world

@@ -68,8 +68,8 @@ PluginOption = Annotated[
     typer.Option(
         "--plugin",
         metavar="PATH_OR_MODULE",
-        help="A module that adds metrics, losses, benchmarks or judges; may be repeated, and stand "
-        "after the verb.",
+        help="A module that adds metrics, losses, benchmarks or judges; may be repeated, also "
+        "after the command.",
     ),
 ]
 

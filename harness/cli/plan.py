@@ -17,9 +17,7 @@ if TYPE_CHECKING:
 
 PowerOption = Annotated[
     bool,
-    common.option(
-        "--power", None, "Show the seeds that each claim still needs, from the variance so far."
-    ),
+    common.option("--power", None, "Show how many seeds each claim needs, by the variance so far."),
 ]
 
 app = typer.Typer(rich_markup_mode=None)
@@ -140,9 +138,13 @@ def _price(price: PlanPrice) -> Iterator[Any]:
     assumed = [(name, str(one.value), one.source) for name, one in price.assumptions.items()]
     gpu = price.hardware
     if gpu is not None:
-        each = ((name, getattr(gpu, name)) for name in ("generating", "reading", "training"))
-        said = ", ".join(f"{name} {'unknown' if n is None else f'{n:g}'}" for name, n in each)
-        assumed.append((f"{gpu.gpu}: parameters x tokens a second", said, gpu.source))
+        source = f"parameters x tokens per second; {gpu.source}"
+        for name in ("generating", "reading", "training"):
+            speed = getattr(gpu, name)
+            assumed.append(
+                (f"{gpu.gpu}.{name}", "unknown" if speed is None else f"{speed:g}", source)
+            )
+            source = "likewise"
     yield ""
     yield text_table(("assumed", "value", "source"), assumed, right="1")
 
@@ -199,7 +201,7 @@ def _disk(price: PlanPrice) -> str:
         f"{disk.in_passing:,.0f} while a training runs"
     )
     if round(disk.spent):
-        text += f"; {disk.spent:,.0f} of the store's can be given back with `harness store --prune`"
+        text += f"; {disk.spent:,.0f} of the store's can be freed with `harness store --prune`"
     return f"{text}; unknown for {', '.join(lacking)}" if lacking else text
 
 

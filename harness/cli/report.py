@@ -31,14 +31,17 @@ AnyTableArgument = Annotated[
     str | None,
     common.argument(
         "TABLE",
-        "A table; `harness list` names them.",
+        "A table or figure (`harness list` names them), a YAML file, `all-offline` or `all`.",
         default=False,
         autocompletion=common.complete_tables,
     ),
 ]
 AllOption = Annotated[bool, common.option("--all", None, "Report every table.")]
 FormatOption = Annotated[
-    Format | None, common.option("--format", None, "How to write it.", default="terminal")
+    Format | None,
+    common.option(
+        "--format", None, "How to write it.", default="by the ending of --output, else terminal"
+    ),
 ]
 OutputOption = Annotated[
     Path | None,
@@ -54,7 +57,7 @@ PublishedOption = Annotated[
     common.option(
         "--published",
         None,
-        "Report what is published, without the store; of --all, Markdown has its findings.",
+        "Report the published results, not the store's; `--all --format markdown`: the findings.",
     ),
 ]
 
@@ -76,11 +79,12 @@ def report(
 ) -> None:
     """Report the results so far, without running anything.
 
-    The answer comes first, then the summary; `--full` prints the rest.
+    The answer comes first, then the summary.
 
     Without `--seeds`, each table shows its most complete seeds and names the others. `all-offline`
     and `all` skip the tables that the profile can't run, with a note.
     """
+    from harness.selection.reporting import format_by_ending
     from harness.selection.selection import select
 
     if as_json and form not in (None, Format.json):
@@ -88,7 +92,11 @@ def report(
     if (table is None) != every:
         raise UserError("name one table, or ask for every one with `--all`")
     chosen = select(table or "all", profile, rows, seeds)
-    form = Format.json if as_json else form or Format.terminal
+    form = (
+        Format.json
+        if as_json
+        else form or (format_by_ending(output) if output else Format.terminal)
+    )
     folder = publish.folder
     drawn = form in (Format.terminal, Format.markdown, Format.json) and not published
     if chosen.figure is not None and (not drawn or output):
@@ -183,12 +191,15 @@ ClaimsArgument = Annotated[
     list[str] | None,
     common.argument(
         "TABLE...",
-        "Tables, figures, or `all-offline`, the tables without online training.",
+        "Tables, figures, YAML files, or `all-offline`.",
         default="all",
     ),
 ]
 PublishedScoresOption = Annotated[
-    bool, common.option("--published", None, "Judge the published scores, not those of the store.")
+    bool, common.option("--published", None, "Judge the published scores, not the store's.")
+]
+EvidenceOption = Annotated[
+    bool, common.option("--full", None, "Print the evidence for each claim.")
 ]
 
 
@@ -198,13 +209,12 @@ def claims(
     profile: common.ProfileOption = DEFAULT_PROFILE,
     seeds: common.AskedSeedsOption = None,
     published: PublishedScoresOption = False,
-    full: common.FullOption = False,
+    full: EvidenceOption = False,
     as_json: common.JsonOption = False,
 ) -> None:
     """Judge the paper's claims from the results so far, without running anything.
 
-    The answer comes first, then one line per claim, or one per table if there are several; `--full`
-    prints the evidence for each claim.
+    The answer comes first, then one line per claim, or one per table if there are several.
 
     Without `--seeds`, each table uses its most complete seeds and names the others.
     """
@@ -306,9 +316,9 @@ StoreOption = Annotated[
 
 @app.command("verify", epilog="Example: harness verify --store")
 def verify(store: StoreOption = False, as_json: common.JsonOption = False) -> None:
-    """Check that all that was published is there, and compute its numbers again.
+    """Check that everything published is there, and recompute its numbers.
 
-    The first difference is named, and the command then fails.
+    Fails at the first difference, and names it.
     """
     from harness.report.verify import Different
     from harness.report.verify import verify as verify_results

@@ -39,10 +39,15 @@ LINE_EVERY_S = 5.0
 
 REDRAWN_A_SECOND = 2
 
+MAX_SEEDS = 10
+"""Default of `--max-seeds`."""
+
 FailFastOption = Annotated[
     bool,
     common.option(
-        "--fail-fast/--keep-going", None, "Stop at the first failure, or go on with what can."
+        "--fail-fast/--keep-going",
+        None,
+        "Stop at the first failure, or run what can still run.",
     ),
 ]
 DryRunOption = Annotated[
@@ -62,7 +67,10 @@ UntilDecidedOption = Annotated[
     ),
 ]
 MaxSeedsOption = Annotated[
-    int, common.option("--max-seeds", "N", "... and no more than so many.", min=2, max=200)
+    int | None,
+    common.option(
+        "--max-seeds", "N", "With `--until-decided`: stop at N seeds.", default="10", min=2, max=200
+    ),
 ]
 
 app = typer.Typer(rich_markup_mode=None)
@@ -77,7 +85,7 @@ def run(
     fail_fast: FailFastOption = False,
     dry_run: DryRunOption = False,
     until_decided: UntilDecidedOption = False,
-    max_seeds: MaxSeedsOption = 10,
+    max_seeds: MaxSeedsOption = None,
     as_json: common.JsonOption = False,
 ) -> None:
     """Run what is missing of a table, track it in MLflow, and report it.
@@ -87,6 +95,8 @@ def run(
     skip the tables that the profile can't run, and end with one line per table instead of its
     report. If the estimated cost of the rest (`harness plan`) exceeds a limit, nothing starts.
     """
+    if max_seeds is not None and not until_decided:
+        raise UserError("`--max-seeds` goes with `--until-decided`; give both, or neither")
     where = engine.options
 
     def once(asked: common.RunArguments, level: float | None = None) -> Reports:
@@ -101,7 +111,7 @@ def run(
         return _compute(planned, where, fail_fast, as_json, level)
 
     if until_decided and not dry_run:
-        _until_decided(asked, max_seeds, once)
+        _until_decided(asked, max_seeds or MAX_SEEDS, once)
     else:
         once(asked)
 
@@ -119,8 +129,8 @@ def _until_decided(
     first = len(parse_seeds(asked.seeds))
     if not 2 <= first < max_seeds or parse_seeds(asked.seeds) != tuple(range(first)):
         raise UserError(
-            f"`--until-decided` starts from two seeds or more, 0 to the first look's, and ends at "
-            f"`--max-seeds {max_seeds}`; give `--seeds 0-2`, or more seeds at most"
+            f"`--until-decided` starts from seeds 0-1, 0-2 or more, but fewer than `--max-seeds "
+            f"{max_seeds}`; give `--seeds 0-2`, or a larger `--max-seeds`"
         )
     looks, looked = looks_until(first, max_seeds), []
     for look, level in zip(looks, levels_of_looks(looks, max_seeds, ALPHA), strict=True):

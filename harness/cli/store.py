@@ -116,10 +116,11 @@ def _stored(said: Stored, prune: bool) -> Iterator[Any]:
     if said.broken == []:
         yield "every file is what was written"
     if said.pruned:
-        yield f"{decimal(said.prunable)} were given back"
+        yield f"{decimal(said.prunable)} were freed"
+    elif prune and said.prunable:
+        yield f"{decimal(said.prunable)} can be freed: `harness store --prune --yes`"
     elif prune:
-        again = "`harness store --prune --yes` does it"
-        yield unbroken(f"{decimal(said.prunable)} can be given back: {again}")
+        yield "nothing to prune"
 
 
 @app.command("sync", epilog="Example: MLFLOW_TRACKING_URI=http://host:5000 harness sync")
@@ -179,11 +180,12 @@ def ui(port: common.PortOption = 5000) -> None:
     command, environment, views = ui_command(work_dir(), port)
     # Without the query, MLflow opens on traces of language-model calls.
     page = f"http://127.0.0.1:{port}/#/experiments?workflowType=machine_learning"
-    lines = [f"MLflow is in a few seconds at {page} (Ctrl-C stops it)."]
+    lines = [f"MLflow will be at {page} in a few seconds (Ctrl-C stops it)."]
     if views:
-        lines.append("Gains beside the paper's table by table, and the trials of sweeps:")
-    lines += [f"  {name:<22} http://127.0.0.1:{port}{view}" for name, view in views.items()]
-    lines.append("MLflow's usage data are not collected, whatever its home page says.")
+        lines.append("Gains beside the paper's by table, and the trials of sweeps:")
+    width = max(map(len, views), default=0)
+    lines += [f"  {name:<{width}} http://127.0.0.1:{port}{view}" for name, view in views.items()]
+    lines.append("No usage data is collected, although MLflow's home page says so.")
     out = console()
     print_all(map(unbroken, lines), out)
     out.file.flush()

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from harness.sweep.declaration import Sweep
 
 group = typer.Typer(
+    cls=common.Verbs,
     help="Searches over settings of recipes and profiles.",
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -33,9 +34,11 @@ SweepArgument = Annotated[
 ]
 TrialsOption = Annotated[
     int | None,
-    common.option("--trials", "N", "Trials of the whole study.", default="as declared", min=1),
+    common.option(
+        "--trials", "N", "Trials in all, with the finished.", default="as declared", min=1
+    ),
 ]
-JobsOption = Annotated[int, common.option("--jobs", "N", "Trials that are worked on at once.")]
+JobsOption = Annotated[int, common.option("--jobs", "N", "Trials to run at once.")]
 NoFinalOption = Annotated[
     bool, common.option("--no-final", None, "Do not run the winner on the benchmarks.")
 ]
@@ -50,17 +53,15 @@ def list_sweeps(as_json: common.JsonOption = False) -> None:
     from harness.sweep.declaration import load_sweeps
 
     def text(_: Any) -> Iterator[Any]:
-        headings = ("sweep", "settings", "objectives", "sampler", "trials", "question")
-        yield text_table(headings, map(line, sweeps), right="4")
+        headings = ("sweep", "settings", "objectives", "trials")
+        yield text_table(headings, map(line, sweeps), right="3")
 
     def line(sweep: Sweep) -> tuple[str, ...]:
         return (
             sweep.name,
             ", ".join(path.rpartition(".")[2] for path in sweep.space),
             ", ".join(f"{o.direction} {o.name}" for o in sweep.objectives),
-            sweep.sampler.kind,
             str(sweep.trials),
-            " ".join(sweep.question.split()),
         )
 
     sweeps = list(load_sweeps().values())
@@ -120,7 +121,7 @@ def show(
     if not report.trials and folder is None:
         published = published_sweep(project.results_dir(), scale.name, sweep.name)
         if published is not None:
-            note(f"`{sweep.name}` was not run here; this is what is published of it")
+            note(f"`{sweep.name}` was not run here; these are its published results")
             report = published
     if folder is not None:
         place = publish_sweep(
@@ -138,7 +139,7 @@ def ui(
 ) -> None:
     """Serve optuna-dashboard's pages of a sweep on this machine, until Ctrl-C.
 
-    Of a sweep that was not run here, they show what is published of it.
+    For a sweep that was not run here, they show its published results.
     """
     import os
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from harness.selection.why import Cause, ExplainedStage, Explanation
 
 FilesArgument = Annotated[
-    list[str] | None, common.argument("FILE...", "Tables or profiles of one's own.", default=False)
+    list[str] | None, common.argument("FILE...", "Your own tables or profiles.", default=False)
 ]
 RowArgument = Annotated[
     str,
@@ -31,7 +31,7 @@ app = typer.Typer(rich_markup_mode=None)
 
 @app.command("list", epilog="Example: harness list --json")
 def list_tables(as_json: common.JsonOption = False) -> None:
-    """List the tables and figures, their sizes, and the profiles that can run them now."""
+    """List the tables and figures, their sizes, and the profiles that can run them."""
     from harness.overview import list_declared
 
     emit(list_declared(), as_json, _list)

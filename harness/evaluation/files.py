@@ -239,7 +239,8 @@ def read_records(path: Path) -> list[dict[str, Any]]:
     try:
         text = read_plain(path).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"Cannot read {path}: {error}; give JSON lines, or a JSON list.") from error
+        why = getattr(error, "strerror", None) or error
+        raise UserError(f"Cannot read {path}: {why}; give JSON lines, or a JSON list") from error
     if text.lstrip().startswith("["):
         records = _load(text, f"{path}")
     else:

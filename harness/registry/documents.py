@@ -403,13 +403,13 @@ def read_declared(path: Path, model: type[Declared], what: str) -> tuple[Declare
     return found, document
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Return `; did you mean ...?` with the nearest known name, or else list the known names."""
+def nearest(name: str, known: Iterable[str], most: int = 60) -> str:
+    """Return `; did you mean ...?` with the nearest known name, or list them if at most `most`."""
     names = list(known)
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     if close:
         return f"; did you mean `{close[0]}`?"
-    return f"; it can be {', '.join(f'`{n}`' for n in names)}" if names else ""
+    return f"; it can be {', '.join(f'`{n}`' for n in names)}" if 0 < len(names) <= most else ""
 
 
 def find(what: str, declared: Mapping[str, Found], name: str) -> Found:

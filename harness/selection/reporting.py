@@ -57,6 +57,13 @@ ENDINGS = {
 """The format of a saved report, by file suffix."""
 
 
+def format_by_ending(path: Path) -> Format:
+    """Return the format for a file, by its suffix."""
+    if path.suffix not in ENDINGS:
+        raise UserError(f"`{path}` has no ending of a report; it can be {', '.join(ENDINGS)}")
+    return ENDINGS[path.suffix]
+
+
 @dataclass(frozen=True, repr=False)
 class Reports:
     """The selection's results in the store: a report per table, or a figure's.
@@ -171,9 +178,7 @@ class Reports:
         from harness.runtime.files import write_whole
 
         path = Path(path)
-        if path.suffix not in ENDINGS:
-            raise UserError(f"`{path}` has no ending of a report; it can be {', '.join(ENDINGS)}")
-        write_whole(path, self.text(ENDINGS[path.suffix]))
+        write_whole(path, self.text(format_by_ending(path)))
         return path
 
     def show(self, console: Console, *, full: bool = False) -> None:

@@ -40,6 +40,7 @@ def test_every_verb_has_an_example_and_if_it_ends_json_with_a_schema() -> None:
     def look(command: Any, words: tuple[str, ...]) -> None:
         if not hasattr(command, "list_commands"):
             assert " ".join(("harness", *words)) in command.epilog.partition("Example: ")[2]
+            assert "install_completion" not in {param.name for param in command.params}
             verbs[" ".join(words)] = {name for param in command.params for name in param.opts}
             return
         for name in command.list_commands(None):
@@ -96,7 +97,8 @@ def test_verdicts_have_colours_on_a_terminal_unless_none_are_wanted(
     "command",
     ["list", "show table4", "show table9", "show figure3", "plan table4", "plan all-offline",
      "why table4/eva-a_min", "doctor", "sweep list", "sweep show tune-dpo", "validate",
-     "plan all --profile paper", "store", "report table4", "claims table4 --published --full"],
+     "plan table4 --profile paper", "plan all --profile paper", "store", "report table4",
+     "claims table4 --published --full"],
 )  # fmt: skip
 def test_80_columns_are_enough(
     call: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: str
@@ -110,8 +112,32 @@ def test_80_columns_are_enough(
     copied = ("harness ", str(tmp_path))
     wide = [line for line in lines if cell_len(line.rstrip()) > 80]
     assert [line for line in wide if not any(text in line for text in copied)] == []
+    if command == "plan table4 --profile paper":
+        assert any(line.startswith("tokens.rewrite_instruction ") for line in lines)
     if command == "show table4":
         assert sum(line.startswith("eva-a_min_inv ") for line in lines) == 2
+
+
+@pytest.mark.parametrize("width", ["40", None])
+def test_a_command_to_copy_is_not_wrapped(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, width: str | None
+) -> None:
+    monkeypatch.setenv("COLUMNS", width) if width else monkeypatch.delenv("COLUMNS", raising=False)
+    line = f"harness run {' '.join(['--set profile.x=1'] * 20)}"
+    common.print_all([common.unbroken(line), "words " * 40])
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == line
+    assert len(said) > 2
+
+
+@pytest.mark.parametrize("group", ["micro", "sweep", "evaluate"])
+def test_the_help_of_a_group_says_all_of_what_its_commands_do(
+    call: Any, monkeypatch: pytest.MonkeyPatch, group: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    commands = call(group, "--help").stdout.partition("Commands:\n")[2]
+    assert commands
+    assert "..." not in commands
 
 
 def test_a_shell_completes_verbs_tables_and_profiles(process: Any) -> None:

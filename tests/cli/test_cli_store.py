@@ -38,8 +38,8 @@ def test_what_no_run_needs_goes_when_that_is_confirmed(
     assert found["size"] == sum(row["size"] for row in found["kinds"])
     assert store.status(fingerprint) == "done"
     text = call("store", "--prune").stdout
-    assert "1.5 kB can be given back: `harness store --prune --yes` does it" in text
-    assert "1.5 kB were given back" in call("store", "--prune", "--yes").stdout
+    assert "1.5 kB can be freed: `harness store --prune --yes`" in text
+    assert "1.5 kB were freed" in call("store", "--prune", "--yes").stdout
     assert Store(folders / "store").status(fingerprint) == "missing"
     assert not left.exists()
     assert says("store", "store")["prunable"] == 0

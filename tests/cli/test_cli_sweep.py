@@ -35,11 +35,17 @@ def test_models_that_are_not_here_are_named_before_anything_begins(
     assert not folders.exists()
 
 
-def test_the_list_names_the_shipped_sweeps(call: Any, says: Any) -> None:
+def test_the_list_names_the_shipped_sweeps(
+    call: Any, says: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     names = [s["name"] for s in says("sweep list", "sweep", "list")]
     assert {"offline-evolve", "online-evolve"} <= set(names)
     assert names == sorted(path.stem for path in FOLDER.glob("*.yaml"))
     assert "maximize win_rate, minimize rollouts" in call("sweep", "list").stdout
+    monkeypatch.setenv("COLUMNS", "80")
+    text = call("sweep", "list").stdout
+    assert "  learning_rate, " in text
+    assert len(text.splitlines()) < 40
 
 
 def test_a_sweep_that_never_ran_says_so(
@@ -59,7 +65,7 @@ def test_a_sweep_that_never_ran_says_so(
 
 def test_a_sweep_that_was_not_run_here_is_shown_as_published(call: Any, folders: Path) -> None:
     found = call("sweep", "show", "tune-dpo")
-    assert "this is what is published of it" in found.stderr
+    assert "these are its published results" in found.stderr
     assert "Trials: 12 of 12" in found.stdout
     assert not folders.exists()
 

@@ -203,7 +203,8 @@ def read_results(path: Path) -> dict[str, Any]:
     try:
         found = read_json(read_plain(path))
     except (OSError, ValueError) as error:
-        raise UserError(f"Cannot read {path}: {error}; give lm-eval's results as JSON") from error
+        why = getattr(error, "strerror", None) or error
+        raise UserError(f"Cannot read {path}: {why}; give lm-eval's results as JSON") from error
     if not isinstance(found, dict) or not isinstance(found.get("results"), dict):
         raise UserError(f"{path} holds no results of lm-eval; give the file it wrote")
     return found
