@@ -20,6 +20,7 @@ from harness.words import counted
 if TYPE_CHECKING:
     from harness.preflight import Doctor, ProfileState, Readiness
     from harness.runtime import Event, Stage
+    from harness.selection.selection import Selection
     from harness.worlds.embedded.files import Card
 
 TableArgument = Annotated[
@@ -74,26 +75,28 @@ def doctor(
 def _readiness(table: str | None, profile: str) -> Readiness:
     from harness import preflight
     from harness.registry.declared import named_profile
+    from harness.registry.profile import table_unsupported
+    from harness.selection.selection import select
 
     asked = named_profile(profile)
     if table is None:
         return preflight.readiness(asked)
+    chosen = select(table, profile)
     try:
-        left = _left(table, profile)
+        left = _left(chosen)
     except UserError:
         # What prevents planning may be among the profile's unmet needs.
         every = preflight.readiness(asked, table=table)
-        if every.ready:
+        never = not chosen.is_group and any(table_unsupported(it, asked) for it in chosen.tables)
+        if never or every.ready:
             raise
         return every
     return preflight.readiness(asked, left, table)
 
 
-def _left(table: str, profile: str) -> Sequence[Stage]:
+def _left(chosen: Selection) -> Sequence[Stage]:
     """Return the pending stages of a table or group."""
-    from harness.selection.selection import select
-
-    planned = select(table, profile).plan()
+    planned = chosen.plan()
     return planned.stages.pending(planned.store)
 
 
@@ -115,10 +118,11 @@ def download(
     # Set before importing huggingface_hub, which reads it once.
     os.environ["HF_HUB_OFFLINE"] = "0"
     from harness.registry.declared import named_profile
+    from harness.selection.selection import select
     from harness.worlds.needs import Demand
     from harness.worlds.needs import download as fetch
 
-    left = None if table is None else _left(table, profile)
+    left = None if table is None else _left(select(table, profile))
     say = common.saying(console(stderr=as_json))
     found = fetch(Demand.of(named_profile(profile), left), say)
     if as_json:

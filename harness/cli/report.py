@@ -101,8 +101,8 @@ def report(
     drawn = form in (Format.terminal, Format.markdown, Format.json) and not published
     if chosen.figure is not None and (not drawn or output):
         raise UserError(
-            f"`{table}` is a figure, which is written as terminal, markdown or json to stdout; "
-            "a page with all figures is `harness report --all --format html`"
+            f"`{table}` is a figure, printed as terminal, markdown or json only; `harness report "
+            "--all --format html` draws all figures, with `--published` the published ones"
         )
     if published and (seeds is not None or rows is not None or folder is not None):
         raise UserError("what is published has the rows and seeds it has; leave out the options")

@@ -69,8 +69,8 @@ def weight_files(path: Path) -> list[Path]:
         )
     raise HarnessError(
         f"no checkpoint at {path}: a folder with config.json and safetensors weights is needed, "
-        f"such as `hf download NAME --local-dir {path}` makes (a gated model asks for its licence "
-        "to be accepted on its page, and for `hf auth login`)."
+        f"such as `hf download NAME --local-dir {path}` makes (if the model is gated, accept "
+        "its license on its page and type `hf auth login`)."
     )
 
 

@@ -369,7 +369,7 @@ def _fetch_model(identity: str, say: Callable[[str], None]) -> str:
         snapshot_download(name, revision=pinned, **models.FILES)
     except GatedRepoError as error:
         raise UserError(
-            f"the licence of {name} is not accepted by this account: accept it at "
+            f"the license of {name} is not accepted by this account: accept it at "
             f"https://huggingface.co/{name}, and type `hf auth login`"
         ) from error
     except RepositoryNotFoundError as error:

@@ -120,8 +120,8 @@ def download_line(identity: str) -> str:
     """Return the command that downloads a missing model."""
     name, _, revision = identity.partition("@")
     gated = (
-        f"a gated model asks for its licence to be accepted at https://huggingface.co/{name}, and "
-        "for `hf auth login`"
+        f"if it is gated, accept its license at https://huggingface.co/{name} and type "
+        "`hf auth login`"
     )
     if revision != NOT_DOWNLOADED:
         return f"`hf download {name} --revision {revision}` ({gated})"

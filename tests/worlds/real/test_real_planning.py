@@ -58,7 +58,7 @@ def test_what_is_not_there_is_named_once_with_what_to_type(paper: Profile) -> No
         "harness evaluate fetch alpaca_eval",
         "harness evaluate fetch mt_bench",
     ]
-    with pytest.raises(UserError, match=r"hf download google/gemma-2-9b-it`.*licence"):
+    with pytest.raises(UserError, match=r"hf download google/gemma-2-9b-it`.*license"):
         resolve("google/gemma-2-9b-it@not-downloaded")
     with pytest.raises(UserError, match="harness evaluate fetch mt_bench"):
         runtime_of("mt-bench@not-downloaded").questions("mt-bench@not-downloaded")
