@@ -268,10 +268,10 @@ def _engine(engine: str) -> Requirement:
     if found is not None:
         where = f" in the environment of {found.python}" if found.python else ""
         return Requirement(what, "met", f"{found.identity}{where}")
-    do = f"name the Python of an environment that has it in {variable}"
+    do = f"set {variable} to the Python of an environment that has it"
     if engine == "vllm":
         do += ", or type `python -m pip install -e '.[vllm]'`"
-    return Requirement(what, "missing", "neither installed here nor named", do)
+    return Requirement(what, "missing", "not installed here", do)
 
 
 def _gpus_for(demand: Demand, there: Sequence[VisibleGpu]) -> Iterator[Requirement]:

@@ -59,7 +59,7 @@ def _show_power(asked: common.RunArguments, as_json: bool) -> None:
     known = [power.needed for power in found if power.primary and power.needed is not None]
     if known:
         again = f"harness plan {chosen.again} --seeds 0-{max(known) - 1}"
-        print_all([unbroken(f"\nWhat the primary claims' seeds cost: {again}")], out)
+        print_all([unbroken(f"\nThe cost of the seeds that the primary claims need: {again}")], out)
 
 
 def power_line(power: ClaimPower) -> tuple[str, ...]:
@@ -107,14 +107,11 @@ def left_out(summary: PlanSummary) -> Iterator[str]:
 def _price(price: PlanPrice) -> Iterator[Any]:
     timed = [name for name, kind in price.gpu_hours.by_kind.items() if kind.measured]
     speeds = (
-        f"for {', '.join(timed)} on the speed of those of its stages that are done"
+        f"with the measured speed of finished stages for {', '.join(timed)}"
         if timed
-        else "nothing of it was measured at this scale"
+        else "with nothing measured at this scale"
     )
-    yield (
-        "\nWhat is left is estimated to take the following: arithmetic on the assumptions below, "
-        f"and {speeds}."
-    )
+    yield (f"\nEstimate of what is left: arithmetic on the assumptions below, {speeds}.")
     yield _hours(price)
     yield _dollars(price)
     yield _disk(price)
@@ -167,7 +164,7 @@ def _hours(price: PlanPrice) -> str:
 def _dollars(price: PlanPrice) -> str:
     factor, usd = price.uncertainty.money, price.usd
     if not usd.calls:
-        return "dollars: $0, nobody is asked"
+        return "dollars: $0, no paid requests"
     by_role: dict[str, list[float | None]] = {}
     for call in usd.calls:
         by_role.setdefault(call.role, []).append(call.usd)
@@ -219,7 +216,7 @@ def _calls(price: PlanPrice) -> Iterator[Any]:
         for call in price.usd.calls
     ]
     headings = (
-        "asked", "model", "requests", "M tokens in", "M tokens out", "$ per M in, out", "dollars"
+        "role", "model", "requests", "M tokens in", "M tokens out", "$ per M in, out", "dollars"
     )  # fmt: skip
     yield ""
     yield text_table(headings, rows, right="23456")

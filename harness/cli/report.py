@@ -337,19 +337,18 @@ def verify(store: StoreOption = False, as_json: common.JsonOption = False) -> No
 def _verified(found: Verified) -> Iterator[str]:
     where = f"{counted(len(found.tables), 'table')} and {counted(len(found.sweeps), 'sweep')}"
     yield (
-        f"All is as published: {counted(found.cells, 'cell')} of {where} follow from their "
+        f"Everything is as published: {counted(found.cells, 'cell')} in {where} follow from their "
         "per-prompt scores."
     )
     if found.figures:
         yield (
-            f"So do {counted(found.points, 'number')} of {counted(len(found.figures), 'figure')} "
-            "from the values of single prompts behind them."
+            f"So do {counted(found.points, 'number')} in {counted(len(found.figures), 'figure')}."
         )
     if found.pages:
         pages = ", ".join(found.pages)
-        yield f"Only files and text checked, there are no values of single prompts: {pages}."
+        yield f"Only files and text checked, for lack of per-prompt values: {pages}."
     if found.not_covered:
-        yield f"Not covered, published by no command: {', '.join(found.not_covered)}."
+        yield f"Not checked, because no command published them: {', '.join(found.not_covered)}."
     if found.stages is not None:
         yield (
             f"The store's files are what was written: {counted(found.stages, 'stage')}; "

@@ -140,11 +140,11 @@ def validate(files: FilesArgument = None, as_json: common.JsonOption = False) ->
         f"with {counted(found.ours.runs, 'further run')}, {counted(found.figures, 'figure')}, "
         f"{counted(found.figure_claims, 'claim')} outside tables, "
         f"{counted(found.profiles, 'profile')}, {counted(found.sweeps, 'sweep')}, "
-        f"{counted(found.deviations, 'deviation')}; templates, prices and what the estimates "
-        "assume too."
+        f"{counted(found.deviations, 'deviation')}; templates, prices and cost assumptions "
+        "are valid too."
     )
     if found.files:
-        common.print_all([unbroken(f"So are yours: {', '.join(found.files)}.")])
+        common.print_all([unbroken(f"Your own are valid too: {', '.join(found.files)}.")])
 
 
 @app.command("why", epilog="Example: harness why table4/eva-a_min")

@@ -200,8 +200,8 @@ class Demand:
                     f"retirement of the {role} {model}",
                     "missing" if gone else "advised",
                     retired[model].sentence,
-                    f"name an endpoint that still serves it in {variable(role, 'URL')}, or let "
-                    "another stand in: `--set` makes a profile of its own, with scores of its own",
+                    f"set {variable(role, 'URL')} to an endpoint that still serves it, or name "
+                    "another model with `--set`, which makes a new profile with its own scores",
                 )
 
     def calibrations(self) -> Iterator[Requirement]:
@@ -212,7 +212,7 @@ class Demand:
                 yield Requirement(what, "met", done.text)
             elif name in self.benchmarks:
                 do = f"type `harness calibrate {self.profile.benchmarks[name].judge}`"
-                not_done = "not done, so that scores are reported as not calibrated"
+                not_done = "not done, so scores are reported as not calibrated"
                 yield Requirement(what, "advised", not_done, do)
 
 
@@ -283,7 +283,7 @@ def _pool(profile: Profile, settings: Settings) -> Requirement:
             settings = {**PromptSource(profile).identity(), **settings}
         size = prompts.size_of(settings)
         if size is None:
-            do = f"type `harness download --profile {profile.asked_as}`, which fetches them"
+            do = f"type `harness download --profile {profile.asked_as}`"
             found = f"{settings['source']} is not on this machine"
             return Requirement(what, "missing", found, do)
         prompts.cut(settings, size)

@@ -45,7 +45,7 @@ def test_the_paper_plan_of_a_table_has_a_price(says: Any, folders: Path) -> None
 def test_people_read_the_same_with_its_assumptions_and_without_cents(call: Any) -> None:
     text = call(*TABLE4).stdout
     for part in (
-        *("GPU hours:", "disk:", "nothing of it was measured", "tokens.answer", "as remembered"),
+        *("GPU hours:", "disk:", "nothing measured", "tokens.answer", "as remembered"),
         *("within a factor of 2 (", "gpt-4-1106-preview was retired by its provider on 2026-10-23"),
     ):
         assert part in text, part

@@ -138,7 +138,7 @@ def test_validate_names_the_problems_of_further_declarations(
 def test_validate_takes_tables_and_profiles_of_ones_own(call: Any, mine: Path, mini: Path) -> None:
     found = call("validate", str(mine), str(mini))
     assert found.exit_code == 0, found.stderr
-    assert f"So are yours: {mine}, {mini}." in " ".join(found.stdout.split())
+    assert f"Your own are valid too: {mine}, {mini}." in " ".join(found.stdout.split())
     mine.write_text("id: mine\nrows: []\n")
     mini.write_text("name: mini\nscale: huge\nengine: vllm\n")
     found = call("validate", str(mine), str(mini), "other.txt")
