@@ -130,7 +130,7 @@ def test_a_pinned_model_is_fetched_without_what_could_run_code(tmp_path: Path, h
     [
         (
             "owner/gated",
-            "the licence of owner/gated is not accepted by this account: accept it at ",
+            "the license of owner/gated is not accepted by this account: accept it at ",
         ),
         (f"owner/other@{COMMIT}", f"the hub has no owner/other@{COMMIT}; correct the profile"),
     ],

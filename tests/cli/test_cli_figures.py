@@ -100,7 +100,7 @@ def test_publishing_writes_a_folder_that_verifies(
     assert "published in" in result.stderr
     found = says("verify", "verify")
     assert (found["figures"], found["points"]) == (["micro/figure10"], 4)
-    assert "4 numbers of 1 figure" in call("verify").stdout
+    assert "4 numbers in 1 figure" in call("verify").stdout
 
 
 def test_a_figure_of_which_no_row_can_run_is_reported_and_not_run(
