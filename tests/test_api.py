@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from mlflow import MlflowClient
 
 import harness
+from harness.project import results_dir
+from harness.report.publication import read_index, write_index
 from harness.selection.planning import RunPlan
 from harness.selection.reporting import Reports
+from harness.tracking.connection import default_uri
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -38,6 +44,40 @@ def test_importing_the_package_imports_nothing_of_it() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
     )
     assert done.stdout.strip() == "[]"
+
+
+def test_every_listed_name_can_be_loaded() -> None:
+    assert {"table4", "figure10", "all"} <= set(harness.list_tables())
+    for name in harness.list_tables():
+        assert harness.load(name).id == name
+    for profile in harness.list_profiles():
+        assert repr(harness.load("table4", profile)) == f"<table4 on {profile}>"
+
+
+def test_published_judgments_are_scored_and_kept_in_mlflow(folder: Path) -> None:
+    """Ratings 4 and 8 of one prompt's two turns: 6 in the mean."""
+    ratings = [
+        {"question_id": 1, "model": "m", "judge": ["gpt-4", "j"], "turn": turn, "score": score}
+        for turn, score in ((1, 4), (2, 8))
+    ]
+    file = folder / "ratings.jsonl"
+    file.write_text("\n".join(map(json.dumps, ratings)), encoding="utf-8")
+    (found,) = harness.evaluate("mt_bench", judgments=file)
+    assert found.scores["average"] == 6.0
+    client = MlflowClient(default_uri(folder / "work"))
+    (experiment,) = client.search_experiments(filter_string="name LIKE 'evaluations/%'")
+    (run,) = client.search_runs([experiment.experiment_id])
+    assert run.data.metrics["average"] == 6.0
+
+
+def test_published_results_are_verified(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    shutil.copytree(results_dir() / "micro" / "table5", folder / "micro" / "table5")
+    write_index(folder, {"micro/table5": read_index(results_dir())["micro/table5"]})
+    monkeypatch.setattr("harness.project.results_dir", lambda: folder)
+    assert harness.verify(store=True).tables == ("micro/table5",)
+    (folder / "micro" / "table5" / "report.md").write_text("forged", encoding="utf-8")
+    with pytest.raises(harness.HarnessError, match=r"report\.md is not what was published"):
+        harness.verify()
 
 
 def test_a_table_is_planned_and_shows_itself() -> None:

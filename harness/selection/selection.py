@@ -1,7 +1,7 @@
 """Selections: what is requested, by name, and what can be done with it.
 
     select("table4")                 a table: `plan`, `run`, `report`, `publish`, `page`
-    select("fig2")                   a figure
+    select("figure3")                a figure
     select("all-offline")            several tables, planned together
     select("./mine.yaml")            a table declared in the user's own file
 
