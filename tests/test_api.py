@@ -149,6 +149,9 @@ def test_a_frame_says_what_its_cells_are() -> None:
     first = frame.iloc[0]
     assert first["label"].endswith(": DPO")
     assert (first["benchmark"], first["unit"]) == ("Arena-Hard v0.1", "%")
+    points = harness.load("figure10").report(seeds=0).to_frame()
+    assert set(points["state"]) == {"not_run"}
+    assert points["value"].isna().all()
 
 
 def test_mistakes_are_errors_of_the_harness() -> None:

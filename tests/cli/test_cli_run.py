@@ -14,6 +14,7 @@ import toy_world
 from mlflow import MlflowClient
 from toy_world import planned
 
+import harness
 from harness.cli import run as live
 from harness.cli.common import console
 from harness.registry import declared
@@ -65,6 +66,18 @@ def test_a_run_computes_tracks_and_reports_and_a_rerun_only_reports(
     assert tracker.calls == ["sync table4 micro"]
     (synced,) = says("sync", "sync")
     assert synced["what"] == "table4/micro"
+
+
+def test_python_runs_what_the_command_line_does(says: Any, tracker: Any) -> None:
+    events: list[Any] = []
+    report = harness.load("table4", rows="eva-a_min").run([0, 2], jobs=1, on_event=events.append)
+    assert sum(isinstance(it, StageFinished) and it.stage.kind == "train" for it in events) == 4
+    cells = says("report", *SMALL)
+    found = report.to_frame().to_dict("records")
+    assert [(it["row"], it["column"], it["mean"]) for it in found] == [
+        (cell["row"], cell["column"], cell["mean"]) for cell in cells
+    ]
+    assert tracker.calls.count("finished train") == 4
 
 
 def test_controls_that_ran_here_count_in_the_reports_of_other_tables(
