@@ -33,6 +33,7 @@ from harness.evaluation.benchmarks.mt_bench import (
 from harness.evaluation.files import read_records
 
 BASELINE = judgments.BASELINE
+FILES = ("alpaca_eval.csv", "arena_hard.csv", "mt_bench.csv")
 SPPO, BASE = "gemma-2-9b-it-sppo-iter-1", "gemma-2-9b-it-sppo-iter-0"
 
 
@@ -104,8 +105,9 @@ def test_mt_bench_of_the_paper(
 
 
 def test_raw_ratings_are_parsed_as_published(shared_dir: Path) -> None:
-    for path in sorted((shared_dir / "benchmarks" / "mt_bench").glob("judgment_*_single.jsonl")):
-        for record in read_records(path):
+    for model in (SPPO, BASE):
+        name = f"judgment_{model}_single.jsonl"
+        for record in read_records(shared_dir / "benchmarks" / "mt_bench" / name):
             published_rating = None if record["score"] == -1 else record["score"]
             assert parse_rating(record["judgment"]) == published_rating
 
@@ -133,15 +135,15 @@ def test_the_numbers_are_those_of_the_published_files(
     monkeypatch.setattr(judgments, "HERE", tmp_path)
     judgments.make(shared_dir / "benchmarks")
     kept = Path(judgments.__file__).parent
-    for path in tmp_path.iterdir():
-        assert path.read_bytes() == (kept / path.name).read_bytes()
+    for name in FILES:
+        assert (tmp_path / name).read_bytes() == (kept / name).read_bytes()
 
 
 def test_the_numbers_have_the_digests_that_are_said() -> None:
     folder = Path(judgments.__file__).parent
     said = (folder / "README.md").read_text("utf-8")
-    for path in folder.glob("*.csv"):
-        assert hashlib.sha256(path.read_bytes()).hexdigest() in said
+    for name in FILES:
+        assert hashlib.sha256((folder / name).read_bytes()).hexdigest() in said
 
 
 def test_a_judgment_with_one_game_lacks_the_other() -> None:
@@ -153,28 +155,30 @@ def test_a_judgment_with_one_game_lacks_the_other() -> None:
 
 @pytest.mark.parametrize("text", ["", "{", "[1, 2]", "{}\nnull\n", "[" * 100_000])
 def test_a_file_that_holds_no_records_is_one_sentence(tmp_path: Path, text: str) -> None:
-    (tmp_path / "f").write_text(text, encoding="utf-8")
-    with pytest.raises(UserError, match="f"):
-        read_records(tmp_path / "f")
+    path = tmp_path / "ratings.jsonl"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(UserError, match=r"ratings\.jsonl (does not hold JSON objects|is not JSON)"):
+        read_records(path)
+
+
+BATTLE = {"question_id": "q", "model_a": "m", "model_b": "n", "winner": "model_a"}
+RATED = {"question_id": "q", "score": 10, "turn": 1}
 
 
 @pytest.mark.parametrize(
-    ("read", "record"),
+    ("read", "record", "says"),
     [
-        (games_from_battles, {"question_id": "q", "winner": "nobody"}),
-        (
-            games_from_battles,
-            {"question_id": "q", "model_a": "m", "model_b": "n", "winner": "model_a"},
-        ),
-        (games_from_judgments, {"question_id": 1, "model": "m"}),
-        (games_from_judgments, {"question_id": 1, "model": "m", "games": [{}] * 3}),
-        (ratings_from_judgments, {"score": "ten", "turn": 1}),
-        (ratings_from_judgments, {"score": 10, "turn": "one"}),
-        (preferences_from_annotations, {"instruction": "i"}),
+        (games_from_battles, BATTLE | {"winner": "nobody"}, "wrong winner"),
+        (games_from_battles, BATTLE, "not against the baseline gpt-4-0314"),
+        (games_from_judgments, {"question_id": 1, "model": "m"}, "wrong games"),
+        (games_from_judgments, {"question_id": "q", "games": [{}] * 3}, "wrong games"),
+        (ratings_from_judgments, RATED | {"score": "ten"}, "wrong score"),
+        (ratings_from_judgments, RATED | {"turn": "one"}, "wrong turn"),
+        (preferences_from_annotations, {"instruction": "i"}, "wrong output_1"),
     ],
 )
 def test_a_record_of_another_form_is_one_sentence(
-    read: Callable[[list[dict[str, object]]], object], record: dict[str, object]
+    read: Callable[[list[dict[str, object]]], object], record: dict[str, object], says: str
 ) -> None:
-    with pytest.raises(UserError):
+    with pytest.raises(UserError, match=says):
         read([record])
