@@ -25,6 +25,14 @@ HOSTILE = (
     "\u202eevil\u202c \u2066x\u2069 https://example.org/x </style></div>"
 )
 """What a model, or a judge, might write."""
+SVG = b'<svg><text>it\'s 5% "x" &lt;b&gt; #1</text></svg>\n'
+
+
+def draw(target: BinaryIO) -> None:
+    target.write(SVG)
+
+
+PICTURE = Picture("t", "f", "a", draw)
 
 
 @pytest.fixture
@@ -34,7 +42,8 @@ def whole(store: Store) -> str:
     write_lineage(store, runs)
     write_judgments(store, runs, "My final verdict is: [[A>B]]", "an answer of")
     write_training(store, runs)
-    return as_html(contents_of(runs, store))
+    contents = replace(contents_of(runs, store), pictures=(PICTURE,))
+    return as_html(replace(contents, table_pictures={runs.table.id: [PICTURE]}))
 
 
 def test_nothing_outside_the_page_is_asked_for(whole: str) -> None:
@@ -43,7 +52,7 @@ def test_nothing_outside_the_page_is_asked_for(whole: str) -> None:
     assert tags["script"] == 1
     for tag in ("link", "iframe", "object", "embed", "base", "form", "audio", "video"):
         assert tags[tag] == 0
-    assert all(source.startswith("data:image/svg+xml;base64,") for source in page.values("src"))
+    assert page.values("src") == [PICTURE.data] * 2
     outside = [link for link in page.values("href") if not link.startswith("#")]
     assert outside == [the_paper().address]
     assert not [a for _, named, _ in page.elements for a in named if a.startswith(("on", "srcset"))]
@@ -86,8 +95,7 @@ def test_a_keyboard_a_screen_reader_and_a_small_screen_are_served(whole: str) ->
     assert {"name": "viewport", "content": "width=device-width, initial-scale=1"} in page.all(
         "meta"
     )
-    for image in page.all("img"):
-        assert image["alt"]
+    assert [image["alt"] for image in page.all("img")] == ["a", "a"]
     for drawing in page.all("svg"):
         hidden = drawing.get("aria-hidden") == "true" or drawing.get("class") == "mark"
         assert hidden or (drawing.get("role") == "img" and drawing.get("aria-label"))
@@ -193,12 +201,6 @@ def test_the_first_screen_shows_the_claim_that_its_sign_judges(store: Store) -> 
 
 
 def test_a_picture_is_in_its_attribute_as_it_is() -> None:
-    svg = b'<svg><text>it\'s 5% "x" &lt;b&gt; #1</text></svg>\n'
-
-    def draw(target: BinaryIO) -> None:
-        target.write(svg)
-
-    address = Picture("t", "f", "a", draw).data
-    kind, _, data = address.partition(",")
+    kind, _, data = PICTURE.data.partition(",")
     assert kind == "data:image/svg+xml;base64"
-    assert base64.b64decode(data) == svg
+    assert base64.b64decode(data) == SVG

@@ -236,10 +236,17 @@ def test_a_row_costs_what_all_stages_behind_it_cost(store: Store) -> None:
     """
     runs = toy_runs(seeds=[0])
     write_training(store, runs)
+    some = {"p": 1.0, "q": 2.0}
+    write_scores(store, runs, RUN, 0, ah_wr=some, mt_avg=some, ae_lc=some)
+    judges = runs.runs[RUN, 0].judged.values()
+    judging = [*judges, *(judge.inputs["answers"] for judge in judges)]
+    times = [store.manifest(stage.fingerprint)["wall_s"] for stage in judging]
     found = {cost.row: cost for cost in row_costs(runs, StoreReader(store))}
     eva = found["eva-a_min"]
     assert (eva.state, eva.gradient_steps, eva.creator_calls) == ("ok", 126.0, 10.0)
     assert (eva.rollouts, eva.tokens) == (6.0, 54.0)
+    assert len(times) == 6
+    assert eva.judging_seconds == pytest.approx(sum(times))
     dpo = found["dpo-1"]
     assert (dpo.rollouts, dpo.tokens, dpo.gradient_steps, dpo.creator_calls) == (2, 18, 63, 0)
     assert (eva.seconds or 0.0) >= (dpo.seconds or 0.0) > 0
