@@ -215,12 +215,16 @@ def test_the_learning_rate_belongs_to_the_runs_step(
     assert [m["learning_rate"] for _, m in logs] == pytest.approx([1e-3, 1e-3 * 5 / 6])
 
 
-def test_tokens_are_counted_up_to_the_end_of_the_turn(start: Path, tmp_path: Path) -> None:
+def test_tokens_are_counted_up_to_the_end_of_the_turn(
+    start: Path, tmp_path: Path, rolled_out: list[list[list[int]]]
+) -> None:
     for algorithm, rollouts in ((RLOO, 3), (OAIF, 2)):
-        source, _ = train(algorithm, start, start, tmp_path / algorithm.__name__, last=3)
-        for ended, tokens in source.told:
+        out = tmp_path / algorithm.__name__
+        source, _ = train(algorithm, start, start, out, last=3, max_new_tokens=20)
+        for (ended, tokens), ids in zip(source.told, rolled_out[-3:], strict=True):
             assert ended.shape == (2, rollouts)
-            assert 2 * rollouts <= tokens <= 2 * rollouts * 6
+            assert ended.sum() == sum(row[-1] in (1, 5) for row in ids)
+            assert tokens == sum(map(len, ids))
 
 
 def test_oaif_refuses_more_than_a_pair(start: Path, tmp_path: Path) -> None:
