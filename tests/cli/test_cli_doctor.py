@@ -185,7 +185,7 @@ RETIRED, CREATOR = "retirement of the judge gpt-4", "creator gemini-1.5-pro"
         ("HARNESS_JUDGE_URL", OWN, RETIRED, "advised", "its successor here is gpt-6-sol"),
         ("HARNESS_VLLM_PYTHON", "/no/python", "engine vllm", "missing", "/no/python"),
         ("HARNESS_CREATOR_URL", OWN, CREATOR, "met", f"{OWN}, without a key in HARNESS_CREATOR"),
-        ("HARNESS_CREATOR_URL", "http://me:secret@127.0.0.1/v1", CREATOR, "missing", ""),
+        ("HARNESS_CREATOR_URL", "http://me:secret@127.0.0.1/v1", CREATOR, "missing", "a password"),
     ],
 )
 def test_a_variable_changes_what_is_needed(

@@ -154,7 +154,7 @@ def test_a_local_model_answers_once(
     template = data / "tiny" / "chat_template.jinja"
     template.write_text(template.read_text() + " ")
     with stand_in() as server:
-        assert call(*command).exit_code != 0
+        assert isinstance(call(*command).exception, AssertionError)
 
 
 def test_a_reward_model_judges_and_compares_with_answers_that_are_named(

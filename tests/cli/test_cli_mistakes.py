@@ -79,7 +79,7 @@ MISTAKES = {
     "export table4/base --output out": "has no row",
     "export table1/base --output out": "base model",
     "export nonsense --output out": "there is no run `nonsense`; name a row",
-    "export table8/evolve-25 --output out": "has",
+    "export table8/evolve-25 --output out": "has no row `evolve-25`",
     "export table4/dpo-1 --profile single --output out": "there is no profile",
     "evaluate mt_bench --answers x": "name their folder with --data",
     "evaluate mt_bench --data /absent --answers x": "is no folder",

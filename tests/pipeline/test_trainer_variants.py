@@ -83,7 +83,7 @@ def test_the_rewriter_changes_chosen_answers_alone_and_records_what_became_of_th
         }
     said = summary(store, after)
     same = [one["chosen"] == other["chosen"] for one, other in zip(old, new, strict=True)]
-    assert said["unchanged"] == sum(same)
+    assert said["unchanged"] == sum(same) < len(same)
     mean = sum(row["reward_chosen"] for row in new) / len(new)
     assert said["reward_after"] == pytest.approx(mean)
     assert runs["rewriter"].training[-1].inputs["policy"] == runs["plain"].training[0]

@@ -158,7 +158,7 @@ def test_a_report_of_real_judges_says_whether_they_are_calibrated(
         "66.0%, published 61.0%; 2026-01-02"
     )
     text = " ".join(as_text(report_of(real, store)).split())
-    assert "which agrees with people in 67%" in text or "agrees with people in 68%" in text
+    assert "which agrees with people in 68%" in text
 
 
 def test_assumptions_are_grouped_by_who_makes_them_and_leave_out_what_is_not_used(

@@ -190,7 +190,8 @@ def test_a_judge_that_is_lost_in_the_middle_is_one_sentence_and_costs_no_work(
     assert len(stages(tmp_path)) == 10
     done = harness(tmp_path, *ONE_ROW, **shared)
     assert done.returncode == 0, done.stderr
-    assert all(scores(whole)[f] == rows for f, rows in scores(tmp_path).items())
+    found = scores(tmp_path)
+    assert {key: scores(whole)[key] for key in found} == found != {}
 
 
 def test_a_run_without_its_endpoints_is_refused_before_anything_is_computed(
