@@ -7,6 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+from pydantic import BaseModel
+
 from harness.errors import UserError
 from harness.registry import declared
 from harness.registry.claims import figure_claims
@@ -129,14 +131,14 @@ class Validation(Output):
     paper_values: int
     ours: Ours
     files: list[str]
-    """The user's own files checked with them: tables and profiles."""
+    """The user's own files checked with them: tables, profiles and sweeps."""
     problems: list[Problem]
 
 
 def validate(files: Sequence[str] = ()) -> Validation:
     """Read every declaration and shipped YAML file, and collect all problems.
 
-    `files` may each declare a further table or profile, checked against the declarations.
+    `files` may each declare a further table, profile or sweep, checked against the declarations.
     """
     from harness.sweep.declaration import load_sweeps
 
@@ -178,14 +180,19 @@ def validate(files: Sequence[str] = ()) -> Validation:
     )
 
 
-def _own(file: str) -> Table | Profile:
+def _own(file: str) -> object:
+    from harness.sweep.declaration import Sweep, named_sweep
+
     path = declared.own_file(file)
     if path is None:
         raise UserError(f"`{file}` is no file of YAML; name one that ends in `.yaml`")
     data = read_document(path).data
     keys = set(data) if isinstance(data, dict) else set()
-    of_profile, of_table = (len(keys & model.model_fields.keys()) for model in (Profile, Table))
-    return declared.named_profile(file) if of_profile > of_table else declared.named_table(file)[0]
+    readers: dict[type[BaseModel], Callable[[str], object]] = {
+        Table: declared.named_table, Profile: declared.named_profile, Sweep: named_sweep
+    }  # fmt: skip
+    likely = max(readers, key=lambda model: len(keys & model.model_fields.keys()))
+    return readers[likely](file)
 
 
 def _shipped() -> Iterator[tuple[Path, Callable[[], object]]]:

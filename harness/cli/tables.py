@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from harness.selection.why import Cause, ExplainedStage, Explanation
 
 FilesArgument = Annotated[
-    list[str] | None, common.argument("FILE...", "Your own tables or profiles.", default=False)
+    list[str] | None,
+    common.argument("FILE...", "Your own tables, profiles or sweeps.", default=False),
 ]
 RowArgument = Annotated[
     str,
