@@ -94,7 +94,7 @@ class Mlflow:
                 yield self._server
         # A missing driver raises ImportError, a non-numeric port ValueError.
         except (MlflowException, SQLAlchemyError, OSError, ImportError, ValueError) as error:
-            what = without_secrets(" ".join(str(error).split()), self.uri)
+            what = without_secrets(" ".join(str(_why(error)).split()), self.uri)
             if isinstance(error, ImportError):
                 what = f"its driver is not installed: {what}"
             raise TrackingError(
@@ -221,6 +221,15 @@ def database_path(uri: str) -> Path | None:
 
 def artifacts_path(database: Path) -> Path:
     return database.parent / "mlartifacts"
+
+
+def _why(error: BaseException) -> BaseException:
+    """Return the system's error behind one, which libraries wrap in longer words, else that one."""
+    found, before = error, error.__cause__ or error.__context__
+    while before is not None:
+        found = before if isinstance(before, OSError) else found
+        before = before.__cause__ or before.__context__
+    return found
 
 
 def uri_text(uri: str) -> str:
