@@ -127,7 +127,7 @@ def _named(name: str, tables: Mapping[str, Table]) -> tuple[str, Recipe]:
     return name, known[name]
 
 
-def licence_of(base: str) -> str | None:
+def license_of(base: str) -> str | None:
     """Return the hub's name for a model's license, or None if unknown here."""
     from huggingface_hub import ModelCard
 
@@ -141,10 +141,10 @@ def licence_of(base: str) -> str | None:
 
 
 def card_of(policy: TrainedPolicy, store: Store) -> str:
-    scores, licence, run = _scores(policy, store), licence_of(policy.base), policy.run
+    scores, license, run = _scores(policy, store), license_of(policy.base), policy.run
     source = policy.profile.prompts
     return template("model_card.md.j2").render(
-        head=_head(policy, scores, licence),
+        head=_head(policy, scores, license),
         paper=the_paper(),
         policy=policy,
         prompts=source_in_words("@".join(filter(None, (source.source, source.revision)))),
@@ -157,11 +157,11 @@ def card_of(policy: TrainedPolicy, store: Store) -> str:
         ],
         recipe=json.dumps(run.recipe.canonical(), indent=2, ensure_ascii=False),
         scores=scores,
-        licence=licence,
+        license=license,
     )
 
 
-def _head(policy: TrainedPolicy, scores: Iterable[Sequence[str]], licence: str | None) -> str:
+def _head(policy: TrainedPolicy, scores: Iterable[Sequence[str]], license: str | None) -> str:
     """Return the card's metadata for the hub, including its scores."""
     from huggingface_hub import EvalResult, ModelCardData
 
@@ -181,7 +181,7 @@ def _head(policy: TrainedPolicy, scores: Iterable[Sequence[str]], licence: str |
     data = ModelCardData(
         library_name="transformers",
         pipeline_tag="text-generation",
-        license=licence,
+        license=license,
         base_model=None if policy.world.self_contained else policy.base.partition("@")[0],
         tags=[the_paper().method, algorithm, scale],
         model_name=policy.title if results else None,

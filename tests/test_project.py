@@ -131,7 +131,7 @@ def test_required_files_exist_and_say_something() -> None:
     assert all((ROOT / name).is_dir() for name in FOLDERS)
 
 
-def test_the_licence_is_apache_2_in_full(project: dict[str, Any]) -> None:
+def test_the_license_is_apache_2_in_full(project: dict[str, Any]) -> None:
     text = (ROOT / "LICENSE").read_text(encoding="utf-8")
     assert "Version 2.0, January 2004" in text
     assert "END OF TERMS AND CONDITIONS" in text

@@ -36,7 +36,7 @@ PROVIDERS: Mapping[str, tuple[str, str]] = {
     "gpt-": ("https://api.openai.com/v1", "OPENAI_API_KEY"),
     "gemini-": ("https://generativelanguage.googleapis.com/v1beta/openai", "GEMINI_API_KEY"),
 }
-"""Vendor address and key variable by model name prefix."""
+"""Provider address and key variable by model name prefix."""
 
 BLOT = "[key]"
 SHORTEST_SECRET = 8

@@ -128,7 +128,7 @@ class Reply:
     def other_model(self, asked: str) -> str | None:
         """Return the model that the reply names if it differs from the requested one, else None.
 
-        A vendor prefix (`models/`) or a version suffix (`-0613`, `:latest`) is not a difference.
+        A provider prefix (`models/`) or a version suffix (`-0613`, `:latest`) is not a difference.
         Reply ids are not used as evidence, because some servers repeat them.
         """
         named = self.raw.get("model")

@@ -19,7 +19,7 @@ from tiny_gemma import build_tiny_gemma
 from toy_world import planned
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from harness.export import card_of, find_policy, licence_of
+from harness.export import card_of, find_policy, license_of
 from harness.models.policy import generate
 from harness.registry.declared import all_profiles, all_tables
 from harness.runtime import Plan, Stage, Store
@@ -188,7 +188,7 @@ def test_a_broken_policy_leaves_no_folder(call: Any, folders: Path, tmp_path: Pa
     assert not list(tmp_path.glob("*policy*"))
 
 
-def test_a_licence_is_taken_from_a_card_only_where_it_is_a_name(
+def test_a_license_is_taken_from_a_card_only_where_it_is_a_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HARNESS_MODELS", str(tmp_path))
@@ -198,7 +198,7 @@ def test_a_licence_is_taken_from_a_card_only_where_it_is_a_name(
         (tmp_path / "own" / "model" / name).write_text("{}")
     model, card = identity_of("own/model"), tmp_path / "own" / "model" / "README.md"
     card.write_text("---\nlicense: apache-2.0\n---\nText")
-    assert licence_of(model) == "apache-2.0"
+    assert license_of(model) == "apache-2.0"
     card.write_text('---\nlicense: "mit](http://evil)"\n---\nText')
-    assert licence_of(model) is None
-    assert licence_of("own/other@not-downloaded") is None
+    assert license_of(model) is None
+    assert license_of("own/other@not-downloaded") is None
