@@ -197,8 +197,7 @@ def test_every_flipped_byte_of_the_index_is_named(tmp_path: Path) -> None:
             verify(tmp_path)
 
 
-def test_the_results_of_the_project_are_verified_in_ten_seconds_without_heavy_libraries() -> None:
-    """Its own processor time counts, because a loaded machine is no failure."""
+def test_the_results_of_the_project_are_verified_without_heavy_libraries() -> None:
     code = (
         "import sys\n"
         "from harness.report.verify import verify\n"
@@ -208,9 +207,5 @@ def test_the_results_of_the_project_are_verified_in_ten_seconds_without_heavy_li
         "assert not heavy, heavy\n"
     )
     assert results_dir().is_dir()
-    before = os.times()
     environment = {**os.environ, "PYTHONPATH": str(PACKAGE.parent), "OMP_NUM_THREADS": "1"}
     subprocess.run([sys.executable, "-c", code], check=True, env=environment)
-    after = os.times()
-    used = after.children_user + after.children_system
-    assert used - before.children_user - before.children_system < 10.0
