@@ -80,6 +80,11 @@ def in_a_line(text: str, longest: int = 500) -> str:
     return shown if len(shown) <= longest else f"{shown[:longest]}…"
 
 
+def reason_of(error: Exception) -> str:
+    """Return the system's words for an error, without number and path, else the error's text."""
+    return getattr(error, "strerror", None) or str(error)
+
+
 def error_in_a_line(error: BaseException) -> str:
     """Return an exception's class and text as one line; third-party code may raise anything."""
     try:

@@ -21,6 +21,7 @@ import typer
 from typer.core import TyperGroup
 
 from harness.errors import UserError
+from harness.foreign import reason_of
 from harness.project import publishing_dir
 from harness.selection import names
 from harness.selection.names import DEFAULT_PROFILE, DEFAULT_SEEDS
@@ -354,7 +355,7 @@ def writing(output: Path) -> Iterator[Path]:
             raise UserError(f"`--output {output}` is a device or a pipe; name a file or a folder")
         yield path
     except (OSError, RuntimeError, ValueError) as error:  # no user behind `~`; `/` has no name
-        why = getattr(error, "strerror", None) or error
+        why = reason_of(error)
         raise UserError(f"`--output {output}` cannot be written: {why}; name another") from error
 
 

@@ -111,7 +111,7 @@ def _price(price: PlanPrice) -> Iterator[Any]:
         if timed
         else "with nothing measured at this scale"
     )
-    yield (f"\nEstimate of what is left: arithmetic on the assumptions below, {speeds}.")
+    yield f"\nEstimate of what is left: arithmetic on the assumptions below, {speeds}."
     yield _hours(price)
     yield _dollars(price)
     yield _disk(price)

@@ -69,7 +69,12 @@ UntilDecidedOption = Annotated[
 MaxSeedsOption = Annotated[
     int | None,
     common.option(
-        "--max-seeds", "N", "With `--until-decided`: stop at N seeds.", default="10", min=2, max=200
+        "--max-seeds",
+        "N",
+        "With `--until-decided`: stop at N seeds.",
+        default=str(MAX_SEEDS),
+        min=2,
+        max=200,
     ),
 ]
 

@@ -19,7 +19,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from harness.errors import HarnessError, UserError
-from harness.foreign import ForeignTextError, in_a_line, read_json, read_plain
+from harness.foreign import ForeignTextError, in_a_line, read_json, read_plain, reason_of
 from harness.runtime.files import explained, sha256_of, write_whole
 
 Record = Mapping[str, Any]
@@ -239,7 +239,7 @@ def read_records(path: Path) -> list[dict[str, Any]]:
     try:
         text = read_plain(path).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or error
+        why = reason_of(error)
         raise UserError(f"Cannot read {path}: {why}; give JSON lines, or a JSON list") from error
     if text.lstrip().startswith("["):
         records = _load(text, f"{path}")

@@ -22,7 +22,7 @@ import yaml
 from pydantic import BaseModel, ValidationError, model_validator
 
 from harness.errors import UserError
-from harness.foreign import in_a_line, read_plain
+from harness.foreign import in_a_line, read_plain, reason_of
 from harness.project import project_root
 from harness.strict import Strict, models_in
 
@@ -74,8 +74,7 @@ def read_text(path: Path) -> str:
     try:
         raw = read_plain(path, MOST_BYTES + 1)
     except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or str(error)
-        raise YamlFault(1, f"cannot be read: {why}") from error
+        raise YamlFault(1, f"cannot be read: {reason_of(error)}") from error
     if len(raw) > MOST_BYTES:
         raise YamlFault(1, f"is larger than {MOST_BYTES // 2**20} MiB; no such file needs to be")
     try:

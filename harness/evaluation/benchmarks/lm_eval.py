@@ -32,7 +32,7 @@ from harness.evaluation.scores import (
     write_json,
     write_lines,
 )
-from harness.foreign import read_json, read_plain
+from harness.foreign import read_json, read_plain, reason_of
 from harness.project import evaluations_dir
 from harness.runtime.stage import Json, fingerprint_of
 
@@ -203,7 +203,7 @@ def read_results(path: Path) -> dict[str, Any]:
     try:
         found = read_json(read_plain(path))
     except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or error
+        why = reason_of(error)
         raise UserError(f"Cannot read {path}: {why}; give lm-eval's results as JSON") from error
     if not isinstance(found, dict) or not isinstance(found.get("results"), dict):
         raise UserError(f"{path} holds no results of lm-eval; give the file it wrote")
