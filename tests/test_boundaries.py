@@ -35,7 +35,7 @@ LAYERS = (
     {"tracking"},  # shows in MLflow what the store and the reports hold
     {"preflight"},
     {"selection"},
-    {"sweep", "export"},
+    {"sweep"},
     {"overview"},  # what is declared, listed, shown and checked
     {"api"},
     {"cli"},
@@ -57,7 +57,7 @@ HOMES = {
     "openai": {"endpoint", "inference"},
     "alpaca_eval": {"evaluation"},
     "lm_eval": {"evaluation"},
-    "yaml": {"registry", "export"},  # read in one place, under limits; `export` writes it
+    "yaml": {"registry"},  # read in one place
 }
 """Libraries that only some parts, or folders of parts, may import."""
 
@@ -81,7 +81,6 @@ LIGHT = (
 LIGHT_MODULES = (
     "harness",
     "harness.api",
-    "harness.export",
     "harness.extensions",
     "harness.preflight",
     "harness.tracking",

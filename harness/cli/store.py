@@ -1,10 +1,9 @@
-"""`store`, `sync`, `ui` and `export`: inspecting the store, and what is written from it."""
+"""`store`, `sync` and `ui`: inspecting the store, and what is written from it."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -34,8 +33,9 @@ YesOption = Annotated[bool, common.option("--yes", None, "Delete what --prune na
 PublishedOption = Annotated[
     bool, common.option("--published", None, "Write the published results instead of the store's.")
 ]
-RunArgument = Annotated[str, common.argument("RUN", "A run's id, or a row, as `table4/eva-a_min`.")]
-FolderOption = Annotated[Path, common.option("--output", "DIR", "A new or empty folder.")]
+RowArgument = Annotated[
+    str, common.argument("ROW", "A row of the table, or the id of one of its runs.")
+]
 
 
 class Synced(Strict):
@@ -52,21 +52,29 @@ class Synced(Strict):
 Syncs = list[Synced]
 
 
-class Exported(Output):
+class Checkpoint(Output):
+    """The folder of a trained policy."""
+
     run: str
     profile: str
     seed: int
-    output: str
-    """The output folder."""
-    files: dict[str, dict[str, Any]]
-    """Digest and size of each file, by name."""
+    path: str
 
 
+group = typer.Typer(
+    name="store",
+    cls=common.Verbs,
+    rich_markup_mode=None,
+    invoke_without_command=True,
+    epilog="Example: harness store --prune --yes",
+)
 app = typer.Typer(rich_markup_mode=None)
+app.add_typer(group)
 
 
-@app.command("store", epilog="Example: harness store --prune --yes")
+@group.callback()
 def store(
+    ctx: typer.Context,
     verify: VerifyOption = False,
     prune: PruneOption = False,
     yes: YesOption = False,
@@ -82,6 +90,8 @@ def store(
     from harness.runtime import Store
     from harness.selection import stored
 
+    if ctx.invoked_subcommand is not None:
+        return
     if yes and not prune:
         raise UserError("`--yes` deletes what `--prune` names: give both, or neither")
     found = stored.inventory(Store(store_dir()))
@@ -121,6 +131,29 @@ def _stored(said: Stored, prune: bool) -> Iterator[Any]:
         yield f"{decimal(said.prunable)} can be freed: `harness store --prune --yes`"
     elif prune:
         yield "nothing to prune"
+
+
+@group.command("path", epilog="Example: harness store path table4 eva-a_min --seed 0")
+def path(
+    table: common.TableArgument,
+    row: RowArgument,
+    profile: common.ProfileOption = DEFAULT_PROFILE,
+    seed: common.SeedOption = 0,
+    as_json: common.JsonOption = False,
+) -> None:
+    """Print the folder of a trained policy, which transformers' `from_pretrained` loads.
+
+    Copy it before you change anything in it: other stages read it.
+    """
+    from harness.registry.declared import named_profile, named_table
+    from harness.runtime import Store
+    from harness.selection.stored import trained_run
+
+    store = Store(store_dir())
+    run = trained_run(named_table(table)[0], row, named_profile(profile), seed, store)
+    folder = store.open(run.training[-1].fingerprint) / "model"
+    found = Checkpoint(run=run.run_id, profile=run.profile, seed=seed, path=str(folder))
+    emit(found, as_json, lambda _: [unbroken(found.path)])
 
 
 @app.command("sync", epilog="Example: MLFLOW_TRACKING_URI=http://host:5000 harness sync")
@@ -190,45 +223,3 @@ def ui(port: common.PortOption = 5000) -> None:
     print_all(map(unbroken, lines), out)
     out.file.flush()
     os.execve(command[0], command, environment)
-
-
-@app.command(
-    "export", epilog="Example: harness export table4/eva-a_min --seed 0 --output my-policy"
-)
-def export(
-    run: RunArgument,
-    output: FolderOption,
-    profile: common.ProfileOption = DEFAULT_PROFILE,
-    seed: common.SeedOption = 0,
-    as_json: common.JsonOption = False,
-) -> None:
-    """Write a trained policy as a folder that transformers loads, with a card and its lineage.
-
-    The folder has weights as safetensors, configuration, tokenizer, README.md (what it is and what
-    it scores) and lineage.json (every stage behind it).
-    """
-    from harness import export as exporting
-    from harness.registry.declared import all_tables, named_profile, named_table, own_file
-    from harness.runtime import Store
-
-    scale = named_profile(profile)
-    table, _, row = run.rpartition("/")
-    tables = all_tables()
-    if own_file(table) is not None:
-        own, tables = named_table(table)
-        run = f"{own.id}/{row}"
-    policy = exporting.find_policy(run, tables, scale, seed)
-    with common.writing(output) as target:
-        files = exporting.export(policy, Store(store_dir()), target, project.PACKAGE.parent)
-    exported = Exported(
-        run=policy.run.run_id,
-        profile=profile,
-        seed=seed,
-        output=str(target),
-        files={name: dict(entry) for name, entry in files.items()},
-    )
-    sentence = (
-        f"{policy.title}: {len(files) + 1} files in {target}; load it with "
-        f"AutoModelForCausalLM.from_pretrained({str(target)!r})"
-    )
-    emit(exported, as_json, lambda _: [unbroken(sentence)])

@@ -1,30 +1,23 @@
-"""`list`, `show`, `validate` and `why`: declarations, and which setting makes a stage new."""
+"""`list`, `show` and `validate`: declarations."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from harness.cli import common
 from harness.cli.common import bold, console, emit, print_json, text_table, unbroken
-from harness.errors import UserError
-from harness.selection.names import DEFAULT_PROFILE
 from harness.words import counted
 
 if TYPE_CHECKING:
     from harness.overview import Listed, ShownFigure
     from harness.registry.schema import Row, Table
-    from harness.selection.why import Cause, ExplainedStage, Explanation
 
 FilesArgument = Annotated[
     list[str] | None,
     common.argument("FILE...", "Your own tables, profiles or sweeps.", default=False),
-]
-RowArgument = Annotated[
-    str,
-    common.argument("ROW", "A row, as `table4/eva-a_min` or `./mine.yaml/few`."),
 ]
 
 app = typer.Typer(rich_markup_mode=None)
@@ -146,71 +139,3 @@ def validate(files: FilesArgument = None, as_json: common.JsonOption = False) ->
     )
     if found.files:
         common.print_all([unbroken(f"Your own are valid too: {', '.join(found.files)}.")])
-
-
-@app.command("why", epilog="Example: harness why table4/eva-a_min")
-def why(
-    row: RowArgument,
-    profile: common.ProfileOption = DEFAULT_PROFILE,
-    seed: common.SeedOption = 0,
-    as_json: common.JsonOption = False,
-) -> None:
-    """Explain which stages a row shares with others, and which setting makes the rest new.
-
-    A stage is new if its own settings, or those of a stage before it, differ from every stage of
-    the table's other rows.
-    """
-    from harness.selection.selection import select
-
-    # In a file path, the last slash separates the row.
-    table, slash, name = row.rpartition("/")
-    if not slash or row.endswith((".yaml", ".yml")):
-        raise UserError(f"`{row}` is no row of a table; write `table4/ROW` or `./mine.yaml/ROW`")
-    emit(select(table, profile).why(name, seed), as_json, _explanation)
-
-
-def _explanation(found: Explanation) -> Iterator[Any]:
-    yield bold(f"{found.table}/{found.row} on {found.profile}, seed {found.seed}")
-    yield f"Recipe: {found.recipe}."
-    for run in found.runs:
-        yield bold(f"\nrun {run.run}")
-        lines = [
-            (
-                stage.label.removeprefix(f"seed {found.seed} · ").removeprefix(f"{run.run} · "),
-                stage.state,
-                _shared_or_new(stage),
-            )
-            for stage in run.stages
-        ]
-        yield text_table(("stage", "state", "shared, or new because"), lines)
-        missing = [stage for stage in run.stages if stage.state != "done"]
-        yield (
-            f"\nNot in the store: {counted(len(missing), 'stage')}."
-            if missing
-            else "\nAll of its stages are in the store."
-        )
-        for stage in missing:
-            if stage.failure is not None:
-                yield f"'{stage.label}' failed: {stage.failure}."
-
-
-def _shared_or_new(stage: ExplainedStage) -> str:
-    """Return which rows share a stage, or which setting makes it new."""
-    rows = stage.shared_with
-    if rows:
-        few = rows if len(rows) <= 3 else (*rows[:2], f"{len(rows) - 2} more")
-        return f"shared: {', '.join(few)}"
-    if stage.new_among_rows is None:
-        return f"no other row has a stage `{stage.kind}`"
-    return _because(stage.new_among_rows.causes)
-
-
-def _because(causes: Iterable[Cause]) -> str:
-    """Return causes as text: `select: metric a_min instead of uniform`."""
-    from harness.registry.recipe import as_text
-
-    words = []
-    for cause in causes:
-        here, there = as_text(cause.here), as_text(cause.there)
-        words.append(f"{', '.join(cause.kinds)}: {cause.key} {here} instead of {there}")
-    return "; ".join(words)

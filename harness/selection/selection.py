@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from harness.runtime import Event
     from harness.selection.planning import RunPlan
     from harness.selection.reporting import Reports
-    from harness.selection.why import Explanation
 
 
 @dataclass(frozen=True, repr=False)
@@ -116,17 +115,6 @@ class Selection:
         work = self.work(self._asked(seeds) or seeds_of(DEFAULT_SEEDS))
         workers_of(jobs)
         return RunPlan(work, Store(store_dir()), self.name, jobs, limits or Limits())
-
-    def why(self, row: str, seed: int = 0) -> Explanation:
-        """Return which stages of a table row are shared, and what makes the others new.
-
-        Raises:
-            UserError: It is not a table, there is no such row, or the profile cannot run it.
-        """
-        from harness.selection.why import explain_row
-
-        table, _ = declared.named_table(self.name)
-        return explain_row(table, row, self.profile, seed, Store(store_dir()))
 
     def run(
         self,

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from harness.errors import UserError
+from harness.pipeline.algorithm import Run
 from harness.pipeline.runs import (
     FigureRuns,
     TableRuns,
@@ -24,12 +25,14 @@ from harness.pipeline.runs import (
 )
 from harness.project import work_dir
 from harness.registry.declared import all_figures, all_tables
-from harness.registry.profile import supported_rows
+from harness.registry.profile import Profile, supported_rows
+from harness.registry.schema import Table
 from harness.report.asked import ever_asked, shown_of, shown_seeds, with_own_files
 from harness.report.build import StoredTable
 from harness.report.rows import StoreReader
 from harness.runtime import Plan, Store
 from harness.runtime.files import BrokenEntry, explained
+from harness.selection import names
 from harness.selection.names import Say
 from harness.strict import Strict
 from harness.tracking import Mlflow, TableState, Tracker
@@ -220,6 +223,27 @@ def states_after(work: Work, tables: Iterable[StoredTable]) -> list[TableState]:
         # A figure has no rows to track, only the runs of its tables' rows.
         return [TableState(part) for part in parts_of(work)]
     return [state for table in tables for state in states_of(table)]
+
+
+def trained_run(table: Table, name: str, profile: Profile, seed: int, store: Store) -> Run:
+    """Return the run behind a row of a table, given by the row's or the run's id.
+
+    Raises:
+        UserError: There is no such row, or no policy of it was trained.
+    """
+    row = next((row for row in table.rows if name in {row.id, *table.recipes(row)}), None)
+    row = table.row(name) if row is None else row
+    runs = plan_table(table, profile, (seed,), [row.id])
+    named = [run_id for run_id in table.recipes(row) if name in (row.id, run_id)]
+    if len(named) > 1:
+        raise UserError(f"`{name}` has a run for each column; name one of them: {', '.join(named)}")
+    run = runs.runs[named[0], seed]
+    if not run.training:
+        raise UserError(f"`{name}` trains no policy; name another row")
+    if store.status(run.training[-1].fingerprint) != "done":
+        again = names.again(table.id, profile.asked_as, (seed,), [row.id])
+        raise UserError(f"`{name}` was not trained yet; type `harness run {again}` first")
+    return run
 
 
 def states_of(stored: StoredTable) -> list[TableState]:

@@ -175,10 +175,7 @@ class _Table:
         for recipe in recipes.values():
             for key, text in flatten(recipe, "recipe").items():
                 settings.setdefault(key, []).append(text)
-        about = (
-            f"Row {row.id} of {table.heading} on the profile {profile.name} ({profile.scale}). "
-            f"harness why {table.id}/{row.id} names its stages."
-        )
+        about = f"Row {row.id} of {table.heading} on the profile {profile.name} ({profile.scale})."
         return Record(
             experiment=f"{table.id}/{profile.name}{self.suffix}",
             note=plain(f"{table.heading}. {table.question} Scale: {profile.scale}."),

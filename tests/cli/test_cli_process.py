@@ -39,7 +39,6 @@ def python(*arguments: str, **how: Any) -> subprocess.CompletedProcess[str]:
         ("show table4", HEAVY | NUMERIC),
         ("validate", HEAVY | NUMERIC),
         ("plan table4", HEAVY | {"scipy", "jinja2"}),
-        ("why table4/dpo-1", HEAVY | {"scipy", "jinja2"}),
     ],
 )
 def test_a_command_imports_only_what_it_needs(command: str, absent: set[str]) -> None:
@@ -117,7 +116,6 @@ def test_a_work_folder_that_cannot_be_written_is_read(process: Process, folders:
         "report --all",
         "claims table4",
         "plan table4",
-        "why table4/dpo-1",
         "store --verify",
     )
     writes = ("run table4", "report table4 --format html", "sync")

@@ -294,7 +294,7 @@ def test_what_only_reads_writes_nothing(call: Any, tracker: Any, folders: Path) 
         return {path: path.stat().st_mtime_ns for path in (folders, *folders.rglob("*"))}
 
     before = state()
-    for command in ("report table4", "list", "claims table4", "plan table4", "why table4/dpo-1"):
+    for command in ("report table4", "list", "claims table4", "plan table4"):
         assert call(*command.split()).exit_code == 0
         assert state() == before, command
 

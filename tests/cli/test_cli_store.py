@@ -6,6 +6,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+from tiny_gemma import build_tiny_gemma
+from toy_world import planned
+from transformers import AutoModelForCausalLM
+
 from harness.runtime import Plan, Stage, Store
 from harness.selection import stored
 
@@ -145,3 +150,40 @@ def test_pages_are_served_in_the_place_of_the_command(call: Any, monkeypatch: An
     said = call("ui", "--port", "5003").stdout
     assert "http://127.0.0.1:5003/#/view" in said
     assert served == [("mlflow", ["mlflow"], {"A": "1"})]
+
+
+@pytest.fixture
+def trained(folders: Path) -> Path:
+    """Store a tiny policy as that of row `dpo-1`, seed 0; return its folder."""
+    (run,) = planned("table4", "micro", (0,), ["dpo-1"]).runs.values()
+    store = Store(folders / "store")
+    for stage in Plan([run.training[-1]]):
+        with store.writing(stage) as output:
+            if stage.kind == "train":
+                build_tiny_gemma(output / "model", seed=3)
+    return store.path(run.training[-1].fingerprint) / "model"
+
+
+@pytest.mark.parametrize("row", ["dpo-1", "dpo-h1"])
+def test_the_folder_of_a_policy_is_named_and_transformers_loads_it(
+    call: Any, says: Any, trained: Path, row: str
+) -> None:
+    """The row's id or the run's, `dpo-h1`, both name it."""
+    assert call("store", "path", "table4", row).stdout == f"{trained}\n"
+    found = says("store path", "store", "path", "table4", row)
+    assert (found["run"], found["seed"], found["path"]) == ("dpo-h1", 0, str(trained))
+    assert AutoModelForCausalLM.from_pretrained(found["path"]).config.model_type == "gemma2"
+
+
+def test_a_row_of_a_table_of_ones_own_has_a_folder_too(
+    call: Any, mine: Path, trained: Path
+) -> None:
+    assert call("store", "path", str(mine), "dpo-1").stdout == f"{trained}\n"
+
+
+def test_a_damaged_policy_is_not_named(call: Any, trained: Path) -> None:
+    weights = trained / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1])
+    result = call("store", "path", "table4", "dpo-1")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "is broken" in result.stderr
