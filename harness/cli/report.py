@@ -347,6 +347,9 @@ def _verified(found: Verified) -> Iterator[str]:
     if found.pages:
         pages = ", ".join(found.pages)
         yield f"Only files and text checked, for lack of per-prompt values: {pages}."
+    if found.archived:
+        archived = ", ".join(found.archived)
+        yield f"Only digests checked, since an earlier version recomputes the numbers: {archived}."
     if found.not_covered:
         yield f"Not checked, because no command published them: {', '.join(found.not_covered)}."
     if found.stages is not None:

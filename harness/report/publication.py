@@ -42,6 +42,9 @@ REPORT, PAGE, SCORES, DIGESTS = "report.json", "report.md", "scores.parquet", "d
 
 INDEX = "index.json"
 
+ARCHIVED = "archived"
+"""The kind of an index entry whose numbers only an earlier version, tagged in git, recomputes."""
+
 _DIGITS = 1e-11
 
 _SHOWN = 3
@@ -205,6 +208,19 @@ def read_digests(folder: Path, what: str = "table") -> Digests:
 
 def read_index(results_dir: Path) -> Index:
     return _read(TypeAdapter(Index), results_dir / INDEX, "results")
+
+
+def archived_entry(folder: Path) -> IndexEntry:
+    """Return the index entry of an archived folder after checking its files.
+
+    Raises:
+        HarnessError: A file is missing or changed.
+    """
+    files = check_files(folder, (), "archive")
+    digests = sha256_of(folder / DIGESTS)
+    return IndexEntry(
+        kind=ARCHIVED, rows=(), seeds=(), counts={"files": len(files)}, digests=digests
+    )
 
 
 def _read(form: TypeAdapter[Form], path: Path, what: str) -> Form:

@@ -17,12 +17,14 @@ from harness.report.figures.published import FIGURE
 from harness.report.over_optimisation import OVER_OPTIMISATION
 from harness.report.parts import Count
 from harness.report.publication import (
+    ARCHIVED,
     DIGESTS,
     INDEX,
     REPORT,
     Index,
     IndexEntry,
     Publication,
+    archived_entry,
     files_below,
     read_digests,
     read_index,
@@ -36,7 +38,7 @@ from harness.strict import Output
 KINDS: dict[str, Publication[Any]] = {
     kind.name: kind for kind in (TABLE, FIGURE, SWEEP, OVER_OPTIMISATION)
 }
-"""Every kind of publication, by name."""
+"""Every kind of publication whose numbers this version recomputes, by name."""
 
 
 class Verified(Output):
@@ -59,6 +61,8 @@ class Verified(Output):
     pages: tuple[str, ...]
     """Published pages whose files and text were checked, but which have no per-prompt values to
     recompute numbers from."""
+    archived: tuple[str, ...]
+    """Published folders whose files were checked; an earlier version recomputes their numbers."""
     not_covered: tuple[str, ...]
     """Files in the results folder that no command published."""
     stages: Count | None = None
@@ -108,6 +112,7 @@ def verify(results_dir: Path, store: Store | None = None) -> Verified:
         figures=of(FIGURE),
         points=numbers(FIGURE),
         pages=of(OVER_OPTIMISATION),
+        archived=tuple(place for place, entry in index.items() if entry.kind == ARCHIVED),
         not_covered=not_covered,
         stages=stages,
         absent=absent,
@@ -146,7 +151,7 @@ def _verify_freeze(origins: Mapping[str, Any]) -> None:
 
 
 def _verified(results_dir: Path, place: str, entry: IndexEntry) -> Any:
-    """Return the report of one index entry after checking it.
+    """Return the report of one index entry after checking it; None if it is archived.
 
     Raises:
         HarnessError: A file is missing or changed, the kind is unknown, or the publication does not
@@ -154,7 +159,7 @@ def _verified(results_dir: Path, place: str, entry: IndexEntry) -> Any:
     """
     folder, kind = results_dir / place, KINDS.get(entry.kind)
     restore = "restore both from version control or publish it again"
-    if kind is None:
+    if kind is None and entry.kind != ARCHIVED:
         raise HarnessError(f"{results_dir / INDEX}: nothing of the kind of `{place}` is published")
     if not (folder / DIGESTS).is_file():
         raise HarnessError(
@@ -166,8 +171,8 @@ def _verified(results_dir: Path, place: str, entry: IndexEntry) -> Any:
             f"{folder / DIGESTS} is not what was published (its digest differs from that in "
             f"{INDEX}); {restore}"
         )
-    report = kind.check(folder)
-    if kind.entry(report, folder) != entry:
+    report = None if kind is None else kind.check(folder)
+    if (archived_entry(folder) if kind is None else kind.entry(report, folder)) != entry:
         raise HarnessError(f"{folder} has other rows, seeds or counts than {INDEX}; {restore}")
     return report
 

@@ -18,7 +18,13 @@ from harness.errors import HarnessError
 from harness.project import PACKAGE, results_dir
 from harness.report.build import summarise
 from harness.report.model import Report
-from harness.report.publication import IndexEntry, read_index, write_index
+from harness.report.publication import (
+    IndexEntry,
+    archived_entry,
+    read_digests,
+    read_index,
+    write_index,
+)
 from harness.report.scores import TableScores
 from harness.report.verify import KINDS, verify
 from harness.runtime import Store
@@ -39,7 +45,7 @@ def test_what_is_published_is_verified_with_and_without_the_store(
         "schema_version": 1,
         "ok": True, "difference": None,
         "tables": ["micro/table90"], "sweeps": [], "cells": 8, "figures": [], "points": 0,
-        "pages": [], "not_covered": [], "stages": None, "absent": None,
+        "pages": [], "archived": [], "not_covered": [], "stages": None, "absent": None,
     }  # fmt: skip
     whole = verify(results, store)
     assert whole.stages == len(list(store.stages()))
@@ -77,6 +83,23 @@ def test_a_publication_that_the_index_does_not_name_is_an_error(results: Path) -
     copy_published("micro/over-optimisation", results)
     write_index(results, {place: e for place, e in read_index(results).items() if e.rows})
     with pytest.raises(HarnessError, match=r"table90 is not in index\.json"):
+        verify(results)
+
+
+def test_of_an_archived_publication_only_the_files_are_checked(results: Path) -> None:
+    place = "micro/table90"
+    files = read_digests(results / place).files
+    write_index(results, {place: archived_entry(results / place)})
+    (entry,) = read_index(results).values()
+    assert (entry.kind, entry.counts, entry.rows) == ("archived", {"files": len(files)}, ())
+    found = verify(results)
+    assert (found.archived, found.tables, found.cells) == ((place,), (), 0)
+    write_index(results, {place: entry.model_copy(update={"counts": {"files": 1}})})
+    with pytest.raises(HarnessError, match="has other rows, seeds or counts"):
+        verify(results)
+    write_index(results, {place: entry})
+    (results / place / "report.md").write_text("another")
+    with pytest.raises(HarnessError, match=r"report\.md is not what was published"):
         verify(results)
 
 

@@ -25,7 +25,7 @@ from harness.report.figures.report import assemble_figure
 from harness.report.model import ClaimVerdict, Report
 from harness.report.page.examples import FILE, Examples, examples_of, first_of, read_examples
 from harness.report.plots import Picture
-from harness.report.publication import read_digests, read_index
+from harness.report.publication import ARCHIVED, read_digests, read_index
 from harness.report.publish import (
     NOT_PUBLISHED,
     OF_STUDY,
@@ -195,7 +195,7 @@ def published_pictures(profile_results: Path, tables: Collection[str]) -> Iterat
         profile_results / name: KINDS[entry.kind]
         for place, entry in places.items()
         for profile, _, name in [place.partition("/")]
-        if profile == profile_results.name and "/" not in name
+        if profile == profile_results.name and "/" not in name and entry.kind != ARCHIVED
     }
     published = {folder.name for folder, kind in folders.items() if kind is TABLE}
     figures = all_figures()
