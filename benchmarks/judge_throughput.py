@@ -20,8 +20,9 @@ import time
 from pathlib import Path
 
 from harness.endpoint.budget import Ledger
-from harness.endpoint.client import Client, ReplyCache, work_through
+from harness.endpoint.client import Client, ServedModel, work_through
 from harness.endpoint.connection import Endpoint
+from harness.endpoint.replies import ReplyCache
 from harness.endpoint.request import ChatRequest, Message
 
 STAND_IN = Path(__file__).resolve().parents[1] / "tests" / "judge_stand_in.py"
@@ -49,12 +50,13 @@ def measure(concurrency: int) -> dict[str, float]:
         assert server.stdout is not None
         endpoint = Endpoint(server.stdout.readline().strip(), "NO_KEY")
         with tempfile.TemporaryDirectory() as folder:
-            client = Client(endpoint, ReplyCache(Path(folder)), Ledger())
-            # The first requests import the client's library and open the connections.
-            work_through(warm, client.ask, client, concurrency)
+            client = Client(endpoint, ReplyCache(Path(folder)), Ledger(Path(folder)))
+            served = ServedModel(client, "judge", concurrency=concurrency)
+            # The first requests import the client's library.
+            work_through(warm, client.ask, served)
             before, began = _processor_s(server.pid), time.perf_counter()
             own = time.process_time()
-            work_through(timed, client.ask, client, concurrency)
+            work_through(timed, client.ask, served)
             wall, own = time.perf_counter() - began, time.process_time() - own
             theirs = _processor_s(server.pid) - before
     finally:

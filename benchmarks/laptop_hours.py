@@ -23,7 +23,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import openai
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
@@ -32,6 +31,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 from small_checkpoints import llama_tokenizer, qwen_tokenizer, write_qwen_classifier  # noqa: E402
 
+from harness.endpoint.connection import Connection  # noqa: E402
 from harness.project import profiles_dir  # noqa: E402
 from harness.registry.declared import named_profile  # noqa: E402
 from harness.registry.documents import as_yaml, read_yaml  # noqa: E402
@@ -202,15 +202,11 @@ def create(folder: Path) -> dict[str, float]:
         here("vllm"), Model.declared(served, checkpoint, "creator"), folder / "creator.log"
     ) as server:
         start = time.perf_counter() - begun
-        client = openai.OpenAI(base_url=server.url, api_key="none")
+        connection = Connection(server.url, None)
 
         def ask(number: int) -> None:
-            client.completions.create(
-                model="creator",
-                prompt=text(number),
-                max_tokens=200,
-                extra_body={"ignore_eos": True},
-            )
+            asked = {"prompt": text(number), "max_tokens": 200, "ignore_eos": True}
+            connection.post("/completions", {"model": "creator", **asked}, "a rewrite")
 
         begun = time.perf_counter()
         with ThreadPoolExecutor(served.at_once) as threads:

@@ -87,9 +87,9 @@ def store_dir() -> Path:
     return _named("HARNESS_STORE") or work_dir() / "store"
 
 
-def spending_dir() -> Path:
-    """Return the folder of spending ledgers, one per run."""
-    return work_dir() / "spending"
+def replies_dir() -> Path:
+    """Return the folder of endpoints' kept replies, and the ledger of what they cost."""
+    return work_dir() / "replies"
 
 
 def calibrations_dir() -> Path:

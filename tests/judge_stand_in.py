@@ -18,9 +18,10 @@ from typing import Any, cast
 from stand_in.server import Body, MockEndpoint, Request, answer, completion, digest
 
 from harness.endpoint.budget import Ledger
-from harness.endpoint.client import Client, ReplyCache, ServedModel
+from harness.endpoint.client import Client, ServedModel
 from harness.endpoint.connection import Endpoint
 from harness.endpoint.prices import TokenPrice
+from harness.endpoint.replies import ReplyCache
 from harness.endpoint.request import ChatRequest, Message
 from harness.evaluation.benchmark import Benchmark
 from harness.evaluation.files import Answers
@@ -52,7 +53,8 @@ def client_of(
     url = server if isinstance(server, str) else server.url
     endpoint = Endpoint(url, "JUDGE_TEST_KEY", timeout_s)
     options = {"sleep": lambda seconds: None, **options}
-    return Client(endpoint, ReplyCache(folder / "replies"), Ledger(budget), price, **options)
+    replies = folder / "replies"
+    return Client(endpoint, ReplyCache(replies), Ledger(replies, budget), price, **options)
 
 
 def run(benchmark: Benchmark, answers: Answers, judge: ServedModel, output: Path) -> Evaluation:

@@ -54,7 +54,7 @@ HOMES = {
     "datasets": {"training", "worlds/real"},
     "torch": {"models", "inference", "training", "worlds/embedded"},
     "transformers": {"models", "inference", "training", "worlds/embedded"},
-    "openai": {"endpoint", "inference"},
+    "httpcore2": {"endpoint"},
     "alpaca_eval": {"evaluation"},
     "lm_eval": {"evaluation"},
     "yaml": {"registry"},  # read in one place

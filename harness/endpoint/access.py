@@ -7,7 +7,8 @@ the variables `HARNESS_CREATOR_URL`, `_KEY`, `_CONCURRENCY`, `_TIMEOUT` (seconds
 `_PRICE`; the policy's are `HARNESS_SOLVER_URL` and so on. The default is the provider's API, with
 the provider's key, which is sent nowhere else. A plug-in's judge is a local function, and free.
 For roles that the harness serves itself, it sets these variables for the processes that send
-requests, plus `_KEPT_AS`, the cache key for replies, because the address changes with each start.
+requests, plus `_CACHE_NAMESPACE`, which replaces the address in the cache's keys, because the
+address changes with each start.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from harness.endpoint.budget import Ledger, shared_file
-from harness.endpoint.client import Client, ReplyCache, ServedModel
+from harness.endpoint.budget import Ledger
+from harness.endpoint.client import Client, ServedModel
 from harness.endpoint.connection import PROVIDERS, TIMEOUT_S, Endpoint, FunctionEndpoint
 from harness.endpoint.prices import TokenPrice, parse_price, read_prices
+from harness.endpoint.replies import ReplyCache
 from harness.errors import UserError
 from harness.extensions import JUDGES
-from harness.project import work_dir
+from harness.project import replies_dir
 from harness.registry.serving import ServedRole, variable
 from harness.runtime.stage import Json
 
@@ -60,8 +62,8 @@ def model_of(
     at_once = _number(name) or CONCURRENCY
     if at_once != int(at_once) or at_once > MOST_CONCURRENCY:
         raise UserError(f"{name} is {at_once:g}; give a whole number from 1 to {MOST_CONCURRENCY}")
-    ledger = ledger or Ledger(_number("HARNESS_BUDGET_USD"), shared_file())
-    client = Client(server, ReplyCache(work_dir() / "replies"), ledger, price_of(role, model))
+    ledger = ledger or Ledger(replies_dir(), _number("HARNESS_BUDGET_USD"))
+    client = Client(server, ReplyCache(replies_dir()), ledger, price_of(role, model))
     return ServedModel(client, model, settings or {}, int(at_once))
 
 
@@ -70,8 +72,8 @@ def _server(role: ServedRole, model: str) -> Endpoint | FunctionEndpoint:
         return FunctionEndpoint(model)
     timeout_s = _number(variable(role, "TIMEOUT")) or TIMEOUT_S
     if url := os.environ.get(variable(role, "URL")):
-        kept_as = os.environ.get(variable(role, "KEPT_AS"))
-        return Endpoint(url, variable(role, "KEY"), timeout_s, kept_as)
+        namespace = os.environ.get(variable(role, "CACHE_NAMESPACE"))
+        return Endpoint(url, variable(role, "KEY"), timeout_s, namespace)
     for beginning, (url, key_variable) in PROVIDERS.items():
         if model.startswith(beginning):
             return Endpoint(url, key_variable, timeout_s)

@@ -1,43 +1,32 @@
 """Spending, and a budget that is never exceeded.
 
-Before a request is sent, its maximum cost is reserved; the actual cost replaces it when the reply
-arrives, so spent plus reserved never exceeds the budget. A request that does not fit waits while
-others of the same ledger are in flight, since most cost less than reserved; if none are, the
-evaluation ends. A request whose reply never arrived (timeout, broken connection) may have been
-charged, so it counts at its maximum cost. Reservations of a killed process remain.
+A work folder has one ledger: the dollars that its requests have cost so far, of all commands and
+their workers, which change it under a lock. A budget is for that total. Before a request is sent,
+its maximum cost is reserved; the actual cost replaces it when the reply arrives, so spent plus
+reserved never exceeds the budget. A request that does not fit waits while others of this process
+are in flight, since most cost less than reserved; if none are, the evaluation ends.
 
-The total is in memory, or in a file shared by all workers of a run, which `share` names in the
-environment; each run thus has its full budget.
+A reservation is released only where it is known that nothing is charged. A request whose reply
+never arrived (timeout, broken connection, killed process) counts at its maximum cost.
+
+A ledger that was deleted is counted again from the kept replies.
 """
 
 from __future__ import annotations
 
-import json
-import os
+import logging
 import threading
-import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from harness.endpoint.prices import TokenPrice
+from harness.endpoint.replies import usd_of_kept
 from harness.endpoint.request import ChatRequest, Reply
 from harness.errors import HarnessError
-from harness.runtime.files import explained, hold, write_whole
+from harness.foreign import ForeignTextError, read_json
+from harness.runtime.files import dumps, explained, hold, write_whole
 
-VARIABLE = "HARNESS_LEDGER"
-"""Environment variable with the path of the shared file."""
-
-
-def share(folder: Path) -> None:
-    """Set up a new shared file in a folder for this process and its children."""
-    os.environ[VARIABLE] = str(folder / f"{uuid.uuid4().hex}.json")
-
-
-def shared_file() -> Path | None:
-    named = os.environ.get(VARIABLE)
-    return Path(named) if named else None
+_LOG = logging.getLogger(__name__)
 
 
 def tokens_of(request: ChatRequest, reply: Reply) -> tuple[int, int]:
@@ -72,18 +61,18 @@ class Spending:
 
 
 class Ledger:
-    """Thread-safe total of tokens and dollars over all endpoints.
+    """Thread-safe total of tokens and dollars over all endpoints of one process.
 
-    A budget of None is unlimited. With a `file`, dollars are shared with every ledger that uses it.
+    The dollars are added to the ledger in `folder`, that of the kept replies. A budget of None is
+    unlimited.
     """
 
-    def __init__(self, budget_usd: float | None = None, file: Path | None = None) -> None:
+    def __init__(self, folder: Path, budget_usd: float | None = None) -> None:
         self.spending = Spending()
+        self._file = folder / "ledger.json"
         self._budget_usd = budget_usd
-        self._file = file
-        self._sum = {"usd": 0.0}
         self._changed = threading.Condition()
-        self._under_way = 0
+        self._in_flight: list[float] = []
         self._closed: str | None = None
 
     def reserve(self, request: ChatRequest, price: TokenPrice | None) -> float:
@@ -94,72 +83,92 @@ class Ledger:
 
         Raises:
             BudgetReachedError: They do not fit into the budget.
+            HarnessError: The ledger is damaged.
         """
         most = 0.0
         if price is not None:
             most = price.of(request.most_prompt_tokens, request.most_completion_tokens)
         with self._changed:
             while self._closed is None:
-                with self._sum_now() as now:
-                    taken = now["usd"]
-                    if self._budget_usd is None or taken + most <= self._budget_usd:
-                        now["usd"] += most
-                        self._under_way += 1
-                        return most
-                if self._under_way:
+                refused_at = self._add(most, self._budget_usd)
+                if refused_at is None:
+                    self._in_flight.append(most)
+                    return most
+                if self._in_flight:
                     self._changed.wait()
                     continue
                 self._closed = (
                     f"Stopped before the budget of ${self._budget_usd:.2f} is passed: "
-                    f"${taken:.4f} is spent and the next request can cost ${most:.4f}; raise "
-                    "--budget-usd and run the same command again to go on."
+                    f"${refused_at:.4f} is spent in this work folder and the next request can cost "
+                    f"${most:.4f}; raise --budget-usd and run the same command again to go on."
                 )
                 self._changed.notify_all()
             raise BudgetReachedError(self._closed)
 
     def settle(
         self, most: float, request: ChatRequest, reply: Reply, price: TokenPrice | None
-    ) -> None:
-        """Replace a reservation with a reply's cost (see `tokens_of`)."""
+    ) -> float | None:
+        """Replace a reservation with a reply's cost (see `tokens_of`), and return that."""
         prompt, completion = tokens_of(request, reply)
-        cost = 0.0 if price is None else price.of(prompt, completion)
+        cost = None if price is None else price.of(prompt, completion)
         with self._changed:
-            self._book(cost - most)
             done = self.spending
-            done.usd = None if price is None or done.usd is None else done.usd + cost
+            done.usd = None if cost is None or done.usd is None else done.usd + cost
             done.requests += 1
             done.prompt_tokens += prompt
             done.completion_tokens += completion
+            self._land(most, (cost or 0.0) - most)
+        return cost
 
     def release(self, most: float) -> None:
-        """Release the reservation of a request that the endpoint rejected."""
+        """Release the reservation of a request that is known not to be charged."""
         with self._changed:
-            self._book(-most)
+            self._land(most, -most)
 
     def lose(self, most: float) -> None:
-        """Count a request whose reply was lost at its maximum cost."""
+        """Count a request that may be charged at its maximum cost."""
         with self._changed:
-            self._book(0.0)
             self.spending.usd_unconfirmed += most
+            self._land(most, 0.0)
 
     def count_cached(self) -> None:
         with self._changed:
             self.spending.from_cache += 1
 
-    def _book(self, usd: float) -> None:
-        with self._sum_now() as now:
-            now["usd"] += usd
-        self._under_way -= 1
-        self._changed.notify_all()
+    def _land(self, most: float, usd: float) -> None:
+        try:
+            self._add(usd)
+        finally:  # also where the disk is full: others wait for this one
+            self._in_flight.remove(most)
+            self._changed.notify_all()
 
-    @contextmanager
-    def _sum_now(self) -> Iterator[dict[str, float]]:
-        """Yield the dollars spent and reserved, locked against other writers within the block."""
-        file = self._file
-        if file is None:
-            yield self._sum
-            return
-        with explained("counting what is spent", file.parent), hold(file.with_suffix(".lock")):
-            now = {"usd": json.loads(file.read_bytes())["usd"] if file.exists() else 0.0}
-            yield now
-            write_whole(file, json.dumps(now))
+    def _add(self, usd: float, budget_usd: float | None = None) -> float | None:
+        """Add dollars to the ledger; if they would exceed a budget, return its total instead."""
+        if usd == 0.0:
+            return None
+        with (
+            explained("counting what is spent", self._file.parent),
+            hold(self._file.with_suffix(".lock")),
+        ):
+            total = self._total()
+            if budget_usd is not None and total + usd > budget_usd:
+                return total
+            write_whole(self._file, dumps({"usd": max(0.0, total + usd)}))
+        return None
+
+    def _total(self) -> float:
+        if not self._file.exists():
+            kept = usd_of_kept(self._file.parent)
+            if kept:
+                _LOG.warning("%s is gone; the kept replies cost $%.4f", self._file, kept)
+            return kept + sum(self._in_flight) + self.spending.usd_unconfirmed
+        try:
+            usd = read_json(self._file.read_bytes())["usd"]
+        except (ForeignTextError, KeyError, TypeError):
+            usd = None
+        if type(usd) not in (int, float) or usd < 0.0:
+            raise HarnessError(
+                f"{self._file} is damaged, so what was spent is not known; delete it, and it is "
+                "counted again from the kept replies."
+            )
+        return float(usd)

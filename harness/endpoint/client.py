@@ -8,50 +8,30 @@ reply that had arrived.
 A refused request fails only its own item. A request still unanswered after all attempts does not
 stop the others, and the next command sends it again. An unresponsive endpoint ends the evaluation,
 as do a wrong key, a missing model and an exhausted budget.
-
-Replies are append-only JSON lines, indexed by their request's address. Each process appends to its
-own file, one write per reply, because a file per reply would cost more than the network. Each line
-ends with its digest: a damaged line is reported, and requested again; so is a partial line left by
-a kill, without a report. There is no fsync, so a power failure may lose the last seconds.
 """
 
 from __future__ import annotations
 
-import errno
-import hashlib
-import json
 import logging
-import os
-import secrets
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
-from io import FileIO
-from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import tenacity
 
 from harness.endpoint.budget import Ledger, tokens_of
-from harness.endpoint.connection import (
-    Endpoint,
-    FunctionEndpoint,
-    LostError,
-    OverloadedError,
-    UnansweredError,
-)
+from harness.endpoint.connection import Endpoint, FunctionEndpoint, retrying
+from harness.endpoint.errors import LostError, OverloadedError, UnansweredError
 from harness.endpoint.prices import TokenPrice
-from harness.endpoint.request import ChatRequest, Reply, worded
+from harness.endpoint.replies import ReplyCache
+from harness.endpoint.request import ChatRequest, Reply, normalized_settings
 from harness.errors import HarnessError
 from harness.foreign import in_a_line
-from harness.runtime.files import explained
-from harness.runtime.manifest import utc_now
 from harness.runtime.stage import Json
 
 ATTEMPTS = 8
-FIRST_PAUSE_S = 0.5
-LONGEST_PAUSE_S = 60.0
 PATIENCE = 5
 """Consecutive failed items before giving up on the endpoint."""
 
@@ -62,95 +42,6 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 _LOG = logging.getLogger(__name__)
-
-_HEAD = b'{"address": "'
-_ADDRESS = slice(len(_HEAD), len(_HEAD) + 64)
-_SEAL = b', "sha256": "%s"}\n'
-_SEAL_BYTES = len(_SEAL % bytes(64))
-
-
-_Place = tuple[Path, int, int]
-"""Location of a cached reply: file, and its line's offset and length in bytes."""
-
-
-class ReplyCache:
-    """A folder's cached replies by request address; thread-safe.
-
-    Replies of other processes are visible if they existed at the first lookup.
-    """
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        self._guard = threading.Lock()
-        self._index: dict[str, _Place] | None = None
-        self._file: FileIO | None = None
-        self._own = root / f"replies-{os.getpid()}-{secrets.token_hex(4)}.jsonl"
-
-    def get(self, address: str) -> Reply | None:
-        place = self._places().get(address)
-        if place is None:
-            return None
-        kept, start, length = place
-        with kept.open("rb") as file:
-            file.seek(start)
-            line = file.read(length)
-        return Reply(json.loads(line)["reply"], cached=True) if _is_whole(line) else None
-
-    def put(self, address: str, endpoint: str, request: ChatRequest, raw: dict[str, Any]) -> None:
-        entry = {
-            "address": address,
-            "endpoint": endpoint,
-            "label": request.label,
-            "request": request.body(),
-            "sample": request.sample,
-            "received": utc_now(),
-            "reply": raw,
-        }
-        line = _sealed(json.dumps(entry, ensure_ascii=False).encode()[:-1])
-        places = self._places()
-        with explained("keeping a reply", self.root), self._guard:
-            if self._file is None:
-                self.root.mkdir(parents=True, exist_ok=True)
-                self._file = FileIO(self._own, "xb")
-            start = self._file.tell()
-            if self._file.write(line) < len(line):
-                raise OSError(errno.ENOSPC, "the disk is full")
-            places[address] = (self._own, start, len(line))
-
-    def _places(self) -> dict[str, _Place]:
-        """Return each reply's location; the latest one wins."""
-        with explained("reading kept replies", self.root), self._guard:
-            if self._index is None:
-                # Oldest first, so the newest reply wins.
-                files = sorted(self.root.glob("*.jsonl"), key=lambda path: path.stat().st_mtime_ns)
-                self._index = {address: place for file in files for address, place in _lines(file)}
-            return self._index
-
-
-def _lines(path: Path) -> Iterator[tuple[str, _Place]]:
-    """Yield the address and location of every undamaged line of a file."""
-    start = damaged = 0
-    with path.open("rb") as file:
-        for line in file:
-            if _is_whole(line):
-                yield line[_ADDRESS].decode("ascii"), (path, start, len(line))
-            else:
-                damaged += line.endswith(b"\n")  # a line without a newline was cut off by a kill
-            start += len(line)
-    if damaged:
-        _LOG.warning(
-            "%d of the replies kept in %s are not as they were written, and are asked for again",
-            damaged, path,
-        )  # fmt: skip
-
-
-def _sealed(text: bytes) -> bytes:
-    """Complete an entry that lacks its closing brace to a line with its digest."""
-    return text + _SEAL % hashlib.sha256(text).hexdigest().encode()
-
-
-def _is_whole(line: bytes) -> bool:
-    return line.startswith(_HEAD) and line == _sealed(line[:-_SEAL_BYTES])
 
 
 class Client:
@@ -178,22 +69,16 @@ class Client:
         self.used: dict[str, tuple[int, int]] = {}
         self._other_models: set[str] = set()
         self._stopped = threading.Event()
-        self._retrying = tenacity.Retrying(
-            stop=tenacity.stop_after_attempt(attempts),
-            wait=_pause,
-            retry=tenacity.retry_if_exception_type((OverloadedError, LostError)),
-            sleep=sleep or tenacity.sleep_using_event(self._stopped),
-            reraise=True,
-        )
+        self._retrying = retrying(attempts, sleep or tenacity.sleep_using_event(self._stopped))
         self._locks: dict[str, threading.Lock] = {}
         self._guard = threading.Lock()
 
-    def worded(self, request: ChatRequest) -> ChatRequest:
+    def normalized(self, request: ChatRequest) -> ChatRequest:
         """Return a request with its settings as the model accepts them."""
-        return replace(request, settings=worded(request.model, request.settings))
+        return replace(request, settings=normalized_settings(request.model, request.settings))
 
     def address(self, request: ChatRequest) -> str:
-        return self.worded(request).address(self.endpoint.kept_as)
+        return self.normalized(request).address(self.endpoint.cache_namespace)
 
     @property
     def answered_as(self) -> str:
@@ -208,8 +93,8 @@ class Client:
             BudgetReachedError: It could exceed the budget.
             HarnessError: The endpoint cannot answer any request: wrong key, model or address.
         """
-        request = self.worded(request)
-        address = request.address(self.endpoint.kept_as)
+        request = self.normalized(request)
+        address = request.address(self.endpoint.cache_namespace)
         with self._guard:
             lock = self._locks.setdefault(address, threading.Lock())
         with lock:  # concurrent identical requests are paid for once
@@ -248,12 +133,15 @@ class Client:
         except LostError:
             self.ledger.lose(most)
             raise
-        except BaseException:
+        except HarnessError:  # the endpoint was not reached, or turned the request away
             self.ledger.release(most)
             raise
+        except BaseException:  # not foreseen, so nothing says that it was not sent
+            self.ledger.lose(most)
+            raise
         reply = Reply(raw)
-        self.ledger.settle(most, request, reply, self.price)
-        self.cache.put(address, self.endpoint.kept_as, request, raw)
+        usd = self.ledger.settle(most, request, reply, self.price)
+        self.cache.put(address, self.endpoint.cache_namespace, request, raw, usd)
         return reply
 
 
@@ -274,14 +162,6 @@ def cost_of(clients: Iterable[Client]) -> dict[str, float | None]:
         "completion_tokens": sum(completions for _, completions in tokens),
         "usd": None if None in usd else sum(each for each in usd if each is not None),
     }
-
-
-def _pause(state: tenacity.RetryCallState) -> float:
-    """Return seconds to wait: exponential with full jitter, at least what the endpoint asks for."""
-    jittered = tenacity.wait_random_exponential(multiplier=FIRST_PAUSE_S, max=LONGEST_PAUSE_S)
-    error = state.outcome.exception() if state.outcome is not None else None
-    asked = error.retry_after if isinstance(error, OverloadedError) else None
-    return float(max(jittered(state), min(asked or 0.0, LONGEST_PAUSE_S)))
 
 
 @dataclass(frozen=True)
@@ -340,8 +220,7 @@ def work_through(
                 if failed_in_a_row >= PATIENCE:
                     raise HarnessError(
                         f"{failed_in_a_row} requests in a row had no answer, the last because: "
-                        f"{outcome.failure}; once that is mended, run the same command again to go "
-                        "on."
+                        f"{outcome.failure}; fix this and run the same command again to go on."
                     )
                 done(count, len(items))
         except BaseException:
@@ -383,7 +262,7 @@ def estimate(
 
     Duplicate requests are paid for once, cached ones not at all.
     """
-    distinct = {client.address(request): client.worded(request) for request in requests}
+    distinct = {client.address(request): client.normalized(request) for request in requests}
     new = [r for address, r in distinct.items() if client.cache.get(address) is None]
     prompts = sum(request.expected_prompt_tokens for request in new)
     completions = sum(min(reply_tokens, request.most_completion_tokens) for request in new)

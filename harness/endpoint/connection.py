@@ -1,16 +1,15 @@
-"""The network layer: connections to OpenAI-compatible servers, and their failures.
+"""Requests to OpenAI-compatible servers, and what their failures mean.
 
 All model requests go through `Connection`: chats to judges and creators through `Endpoint`, and
 completions of token ids to policy servers (`harness.inference`). A plug-in's judge is a function in
 place of an endpoint.
 
 Connections are never reused (`Connection: close`), so bytes of one reply cannot leak into another.
+Replies are asked for as they are, never unpacked, and read as UTF-8, whatever their headers say.
 Redirects are not followed, because prompts and answers are meant only for the configured address.
-HTTP clients only limit the wait for the next byte; here the whole body is limited in seconds and
-bytes as it streams in.
 
-The key comes from an environment variable and is held only in the HTTP client. If an endpoint
-echoes it, it is redacted from everything stored and printed.
+The key is read from an environment variable for each request. Should an endpoint repeat it, it is
+taken out of the reply before anything else sees that.
 """
 
 from __future__ import annotations
@@ -18,19 +17,20 @@ from __future__ import annotations
 import json
 import os
 import threading
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+import tenacity
+
+from harness.endpoint.errors import LostError, OverloadedError, UnansweredError
 from harness.endpoint.request import ChatRequest, is_reply
 from harness.errors import HarnessError, UserError
 from harness.extensions import JUDGES
-from harness.foreign import ForeignTextError, read_json, readable
+from harness.foreign import ForeignTextError, error_in_a_line, in_a_line, read_json
 
 if TYPE_CHECKING:
-    import httpx2
-    import openai
+    import httpcore2
 
 PROVIDERS: Mapping[str, tuple[str, str]] = {
     "gpt-": ("https://api.openai.com/v1", "OPENAI_API_KEY"),
@@ -38,7 +38,7 @@ PROVIDERS: Mapping[str, tuple[str, str]] = {
 }
 """Provider address and key variable by model name prefix."""
 
-BLOT = "[key]"
+REDACTED = "[key]"
 SHORTEST_SECRET = 8
 """Shorter keys are placeholders (`EMPTY`); redacting them would alter ordinary words."""
 
@@ -50,38 +50,42 @@ MOST_BYTES = 1 << 25
 
 TIMEOUT_S = 180.0
 
+FIRST_PAUSE_S = 0.5
+LONGEST_PAUSE_S = 60.0
+
 _CHAT_PARAMETERS = ("max_tokens", "temperature", "top_p")
 
 
-class OverloadedError(HarnessError):
-    """The endpoint temporarily rejected the request (429, 5xx) without charging for it.
-
-    `retry_after` is the wait in seconds that it asked for, if any.
-    """
-
-    def __init__(self, message: str, retry_after: float | None = None) -> None:
-        super().__init__(message)
-        self.retry_after = retry_after
-
-
-class LostError(HarnessError):
-    """No usable reply (timeout, broken connection, invalid JSON); the request may be charged."""
+def retrying(attempts: int, sleep: Callable[[float], None]) -> tenacity.Retrying:
+    """Return what repeats overloaded and lost requests, with jittered exponential backoff."""
+    return tenacity.Retrying(
+        stop=tenacity.stop_after_attempt(attempts),
+        wait=_pause,
+        retry=tenacity.retry_if_exception_type((OverloadedError, LostError)),
+        sleep=sleep,
+        reraise=True,
+    )
 
 
-class UnansweredError(HarnessError):
-    """A request got no reply; if `refused`, retrying will not help."""
-
-    def __init__(self, message: str, refused: bool) -> None:
-        super().__init__(message)
-        self.refused = refused
+def _pause(state: tenacity.RetryCallState) -> float:
+    """Return seconds to wait: exponential with full jitter, at least what the endpoint asks for."""
+    jittered = tenacity.wait_random_exponential(multiplier=FIRST_PAUSE_S, max=LONGEST_PAUSE_S)
+    error = state.outcome.exception() if state.outcome is not None else None
+    asked = error.retry_after if isinstance(error, OverloadedError) else None
+    return float(max(jittered(state), min(asked or 0.0, LONGEST_PAUSE_S)))
 
 
 class Connection:
-    """A server with OpenAI's API; errors are those of the package `openai`.
+    """A server with OpenAI's API; thread-safe.
 
-    `key_variable` is the environment variable with the key, or None for a server without keys.
-    `timeout_s` bounds the wait for a reply to begin, and then for its body. An overloaded or
-    unreachable server is retried `retries` times.
+    `key_variable` is the environment variable with the key, or None for a server without keys. A
+    request takes at most `timeout_s`, and an overloaded or lost one is sent `attempts` times.
+
+    Requests raise one of:
+        OverloadedError: Not charged; may be repeated.
+        LostError: Possibly charged; may be repeated.
+        UnansweredError: The server refuses this request.
+        HarnessError: No request can succeed: wrong key, address or model, no quota, or closed.
     """
 
     def __init__(
@@ -89,14 +93,15 @@ class Connection:
         base_url: str,
         key_variable: str | None,
         timeout_s: float = TIMEOUT_S,
-        retries: int = 0,
+        attempts: int = 1,
     ) -> None:
         self.address = _checked(base_url)
         self.key_variable = key_variable
         self.timeout_s = timeout_s
-        self._retries = retries
+        self._closed = threading.Event()
+        self._retrying = retrying(attempts, tenacity.sleep_using_event(self._closed))
         self._opening = threading.Lock()
-        self._opened: openai.OpenAI | None = None
+        self._opened: httpcore2.ConnectionPool | None = None
 
     @property
     def host(self) -> str:
@@ -106,95 +111,157 @@ class Connection:
     def key(self) -> str | None:
         # Read each time, so that no object of this project stores it.
         key = os.environ.get(self.key_variable or "", "").strip()
-        if not key.isascii():
+        if not (key.isascii() and key.isprintable()):
             raise UserError(f"The key in {self.key_variable} has characters that no key has")
         return key or None
 
-    def post(self, path: str, body: dict[str, Any]) -> str:
-        """Post a body to a path of the server; return the reply's raw text."""
-        text: str = self._client.post(f"{self.address}{path}", cast_to=str, body=body)
-        return text
+    def post(self, path: str, body: Mapping[str, Any], what: str) -> Any:
+        """Post JSON and return the reply's; `what` names the request in messages."""
+        return self._retrying(self._ask, "POST", path, body, what)
 
     def model_names(self) -> list[str]:
-        """Return the models that the server lists.
-
-        Raises:
-            ForeignTextError, KeyError, TypeError: The reply is malformed.
-        """
-        text = self._client.get("/models", cast_to=str)
-        return [self.quoted(str(model["id"])) for model in read_json(text)["data"]]
-
-    def blotted(self, text: str) -> str:
-        """Redact the key from a text."""
-        key = self.key or ""
-        return text.replace(key, BLOT) if len(key) >= SHORTEST_SECRET else text
-
-    def quoted(self, text: str) -> str:
-        """Return text from the server as one line, truncated and with the key redacted."""
-        words = " ".join(self.blotted(readable(text)).split())
-        return words if len(words) <= LONGEST_QUOTE else words[:LONGEST_QUOTE] + " ..."
+        """Return the models that the server lists; none if its list cannot be read."""
+        found = self._retrying(self._ask, "GET", "/models", None, "the list of its models")
+        try:
+            return [in_a_line(str(model["id"])) for model in found["data"]]
+        except (KeyError, TypeError):
+            return []
 
     def close(self) -> None:
-        """Abort requests in flight."""
-        if self._opened is not None:
-            self._opened.close()
+        """Abort requests in flight, and send no more."""
+        self._closed.set()
+        with self._opening:
+            if self._opened is not None:
+                self._opened.close()
+
+    def _ask(self, method: str, path: str, body: Mapping[str, Any] | None, what: str) -> Any:
+        what = in_a_line(what, 80)
+        reply = self._exchange(method, path, body, what)
+        headers = {name.lower(): self._redact(value) for name, value in reply.headers}
+        packed = headers.get(b"content-encoding", "identity").strip().lower() != "identity"
+        text = "" if packed else self._redact(reply.content)
+        if not 200 <= reply.status < 300:
+            model = None if body is None else body.get("model")
+            raise self._failure(reply.status, headers, text, what, model)
+        if packed:
+            raise LostError(f"The reply of {self.host} to {what} is packed, unlike what was asked")
+        try:
+            return read_json(text)
+        except ForeignTextError as error:
+            raise LostError(
+                f"{self.host} sent no JSON that can be read for {what} ({error})"
+            ) from None
+
+    def _exchange(
+        self, method: str, path: str, body: Mapping[str, Any] | None, what: str
+    ) -> httpcore2.Response:
+        import httpcore2
+
+        headers: dict[bytes | str, bytes | str] = {
+            "Accept": "application/json", "Accept-Encoding": "identity", "Connection": "close",
+            "User-Agent": "eva-harness",
+        }  # fmt: skip
+        if (key := self.key) is not None:
+            headers["Authorization"] = f"Bearer {key}"
+        content = None
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+            content = json.dumps(body).encode()
+        try:
+            return self._pool.request(
+                method, f"{self.address}{path}", headers=headers, content=content
+            )
+        except (httpcore2.ConnectError, httpcore2.ConnectTimeout, httpcore2.ProxyError) as error:
+            why = in_a_line(str(error), LONGEST_QUOTE)
+            raise OverloadedError(
+                f"{self.host} cannot be reached ({why}); is the server running?"
+            ) from None
+        except httpcore2.TimeoutException:
+            raise LostError(
+                f"{self.host} did not reply within {self.timeout_s:g} s to {what}"
+            ) from None
+        except (httpcore2.NetworkError, httpcore2.ProtocolError) as error:
+            raise LostError(
+                f"The reply of {self.host} to {what} broke off ({error_in_a_line(error)})"
+            ) from None
 
     @property
-    def _client(self) -> openai.OpenAI:
-        import openai
+    def _pool(self) -> httpcore2.ConnectionPool:
+        from harness.endpoint.transport import open_pool
 
         with self._opening:
+            if self._closed.is_set():
+                raise HarnessError(f"The connection to {self.host} was closed")
             if self._opened is None:
-                self._opened = openai.OpenAI(
-                    # The client requires a key; a server without keys accepts any.
-                    api_key=self.key or "none",
-                    base_url=self.address,
-                    timeout=self.timeout_s,
-                    max_retries=self._retries,
-                    http_client=_http_client(self.timeout_s),
-                )
+                self._opened = open_pool(self.address, self.timeout_s, MOST_BYTES)
             return self._opened
 
+    def _redact(self, received: bytes) -> str:
+        """Decode what a server sent, without the key."""
+        text, key = received.decode("utf-8", "replace"), self.key or ""
+        return text.replace(key, REDACTED) if len(key) >= SHORTEST_SECRET else text
 
-def _http_client(timeout_s: float) -> httpx2.Client:
-    """Return a client that limits reply bodies to `timeout_s` seconds and `MOST_BYTES` bytes."""
-    import httpx2
-    import openai
+    def _failure(
+        self, status: int, headers: Mapping[bytes, str], text: str, what: str, model: str | None
+    ) -> HarnessError:
+        if status in (401, 403):
+            # The endpoint's message often contains part of the key.
+            return UserError(
+                f"{self.host} does not accept the key in {self.key_variable} (HTTP {status}); "
+                "set a key that may use this model"
+            )
+        details = _details(text)
+        words = _quote(str(details.get("message", text)))
+        if 300 <= status < 400:
+            return UserError(
+                f"{self.host} sends requests on to {_quote(headers.get(b'location', 'nowhere'))} "
+                f"(HTTP {status}), which is not followed; give the address that answers itself"
+            )
+        if status == 404:
+            return UserError(
+                f"{self.host} has no {f'model {model}' if model else what}, or nothing at "
+                f"{self.address} (HTTP 404: {words}); check both names"
+            )
+        if status == 400 and details.get("param") in _CHAT_PARAMETERS:
+            return UserError(
+                f"{model} at {self.host} does not take {details['param']} ({words}); name a model "
+                "that takes it"
+            )
+        if details.get("code") in ("insufficient_quota", "billing_hard_limit_reached"):
+            return HarnessError(
+                f"The account at {self.host} has no quota left; top it up and run the same "
+                "command again to go on"
+            )
+        if status in (408, 409, 425, 429, 503):
+            wait = headers.get(b"retry-after", "")
+            return OverloadedError(
+                f"{self.host} turned {what} away (HTTP {status}: {words})",
+                float(wait) if wait.isascii() and wait.isdecimal() else None,
+            )
+        if status >= 500:
+            # A gateway may fail after the model behind it has written a reply.
+            return LostError(f"{self.host} failed on {what} (HTTP {status}: {words})")
+        return UnansweredError(f"{self.host} refused {what} (HTTP {status}: {words})", refused=True)
 
-    class Bounded(httpx2.SyncByteStream):
-        def __init__(self, inner: httpx2.SyncByteStream) -> None:
-            self._inner = inner
 
-        def __iter__(self) -> Iterator[bytes]:
-            left, end = MOST_BYTES, time.monotonic() + timeout_s
-            for part in self._inner:
-                left -= len(part)
-                if left < 0:
-                    raise httpx2.ReadError(f"the reply has more than {MOST_BYTES} bytes")
-                if time.monotonic() > end:
-                    raise httpx2.ReadTimeout("the reply did not end in time")
-                yield part
+def _details(text: str) -> dict[str, Any]:
+    """Return the fields of an error: OpenAI's are in `error`, those of others at the top."""
+    try:
+        found = read_json(text)
+    except ForeignTextError:
+        return {}
+    found = found.get("error", found) if isinstance(found, dict) else found
+    return found if isinstance(found, dict) else {"message": found}
 
-        def close(self) -> None:
-            self._inner.close()
 
-    def bound(response: httpx2.Response) -> None:
-        assert isinstance(response.stream, httpx2.SyncByteStream)
-        response.stream = Bounded(response.stream)
-
-    client: httpx2.Client = openai.DefaultHttpxClient(
-        timeout=timeout_s,
-        follow_redirects=False,
-        headers={"Connection": "close"},
-        event_hooks={"response": [bound]},
-    )
-    return client
+def _quote(text: str) -> str:
+    return in_a_line(" ".join(text.split()), LONGEST_QUOTE)
 
 
 class Endpoint(Connection):
-    """A chat completions server, without retries; those are up to the caller.
+    """A chat completions server, asked once for each request; retries are up to the caller.
 
-    `kept_as` replaces the address in cache keys, for servers whose address changes.
+    `cache_namespace` replaces the address in cache keys, for servers whose address changes.
     """
 
     def __init__(
@@ -202,49 +269,17 @@ class Endpoint(Connection):
         base_url: str,
         key_variable: str | None,
         timeout_s: float = TIMEOUT_S,
-        kept_as: str | None = None,
+        cache_namespace: str | None = None,
     ) -> None:
         super().__init__(base_url, key_variable, timeout_s)
-        self.kept_as = kept_as or self.address
+        self.cache_namespace = cache_namespace or self.address
 
     def send(self, request: ChatRequest) -> dict[str, Any]:
-        """Send a request once and return the JSON body of the reply.
-
-        Raises:
-            OverloadedError: Not charged; may be retried.
-            LostError: Possibly charged; may be retried.
-            UnansweredError: The endpoint refuses this request.
-            HarnessError: No request can succeed: wrong key, address or model, or no quota.
-        """
-        import openai
-
-        try:
-            # Keep the raw reply, not the package's parsed version.
-            raw = read_json(self.post("/chat/completions", request.body()))
-        except openai.APIStatusError as error:
-            raise self._status_failure(error, request) from None
-        except openai.APITimeoutError:
-            raise LostError(
-                f"{self.host} did not reply within {self.timeout_s:g} s to {request.label}"
-            ) from None
-        except openai.APIConnectionError as error:
-            # The client wraps every failure below HTTP in one class; the cause tells them apart.
-            cause = type(error.__cause__ or error).__name__
-            if cause == "ConnectError":
-                raise OverloadedError(
-                    f"{self.host} cannot be reached; is the server running?"
-                ) from None
-            raise LostError(
-                f"The reply of {self.host} to {request.label} broke off ({cause})"
-            ) from None
-        except ForeignTextError as error:
-            raise LostError(
-                f"{self.host} sent no JSON that can be read for {request.label} ({error})"
-            ) from None
-        if not is_reply(raw):
-            raise LostError(f"{self.host} sent no completion for {request.label}")
-        # Redact after parsing, because JSON can escape any character of the key.
-        return dict(json.loads(self.blotted(json.dumps(raw, ensure_ascii=False))))
+        """Return the JSON body of the reply to a request; see `Connection` for what it raises."""
+        reply = self.post("/chat/completions", request.body(), request.label)
+        if not is_reply(reply):
+            raise LostError(f"{self.host} sent no completion for {in_a_line(request.label, 80)}")
+        return dict(reply)
 
     @property
     def is_providers(self) -> bool:
@@ -261,46 +296,6 @@ class Endpoint(Connection):
                 f"endpoint in {url_variable}"
             )
 
-    def _status_failure(self, error: openai.APIStatusError, request: ChatRequest) -> HarnessError:
-        status, headers = error.status_code, error.response.headers
-        if status in (401, 403):
-            # The endpoint's message often contains part of the key.
-            return UserError(
-                f"{self.host} does not accept the key in {self.key_variable} (HTTP {status}); "
-                "set a key that may use this model"
-            )
-        words = self.quoted(_message(error))
-        if 300 <= status < 400:
-            place = self.quoted(headers.get("location", "another address"))
-            return UserError(
-                f"{self.host} sends requests on to {place} (HTTP {status}), which is not followed; "
-                "give the address that answers itself"
-            )
-        if status == 404:
-            return UserError(
-                f"{self.host} has no model {request.model} or no chat endpoint at "
-                f"{self.address} (HTTP 404: {words}); check both names"
-            )
-        if status == 400 and error.param in _CHAT_PARAMETERS:
-            return UserError(
-                f"{request.model} at {self.host} does not take {error.param} ({words}); name "
-                "a model that takes it"
-            )
-        if error.code in ("insufficient_quota", "billing_hard_limit_reached"):
-            return HarnessError(
-                f"The account at {self.host} has no quota left; top it up and run the same "
-                "command again to go on"
-            )
-        if status in (408, 409, 425, 429) or status >= 500:
-            wait = headers.get("retry-after", "")
-            return OverloadedError(
-                f"{self.host} turned {request.label} away (HTTP {status}: {words})",
-                float(wait) if wait.isdecimal() else None,
-            )
-        return UnansweredError(
-            f"{self.host} refused {request.label} (HTTP {status}: {words})", refused=True
-        )
-
 
 class FunctionEndpoint:
     """Answers requests with a judge function registered by `harness.judge`; nothing is sent.
@@ -312,7 +307,7 @@ class FunctionEndpoint:
         found = JUDGES.added(name)
         if found is None:
             raise UserError(f"no plug-in adds a judge `{name}`; name its file with --plugin")
-        self.address = self.kept_as = f"plugin:{found.plugin}/{name}@{found.version}"
+        self.address = self.cache_namespace = f"plugin:{found.plugin}/{name}@{found.version}"
         self._function = found.thing
 
     def check_key(self, url_variable: str) -> None:
@@ -320,14 +315,15 @@ class FunctionEndpoint:
 
     def send(self, request: ChatRequest) -> dict[str, Any]:
         """Call the function and return its text as a reply."""
+        what = in_a_line(request.label, 80)
         try:
             text = self._function(request.body()["messages"])
         except Exception as error:
             raise HarnessError(
-                f"{self.address} failed on {request.label}: {type(error).__name__}: {error}"
+                f"{self.address} failed on {what}: {error_in_a_line(error)}"
             ) from error
         if not isinstance(text, str):
-            raise HarnessError(f"{self.address} returned no text on {request.label}; return a str")
+            raise HarnessError(f"{self.address} returned no text on {what}; return a str")
         return {
             "choices": [{"message": {"role": "assistant", "content": text}}],
             "usage": {"prompt_tokens": 0, "completion_tokens": 0},
@@ -335,20 +331,17 @@ class FunctionEndpoint:
 
 
 def _checked(base_url: str) -> str:
-    parts = urlsplit(base_url)
-    if parts.query or parts.fragment or "@" in parts.netloc:
+    if any(mark in base_url for mark in "@?#"):
         raise UserError(
             "The endpoint's address carries a name, a password or a query; give the address "
             "alone, and the key in the environment"
         )
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise UserError(f"`{base_url}` is no address of an endpoint; write `http://host:port/v1`")
+    try:
+        parts = urlsplit(base_url)
+        is_address = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:  # a port that is not a number, or half an IPv6 address
+        is_address = False
+    if not is_address or not base_url.isascii() or not base_url.isprintable() or " " in base_url:
+        shown = in_a_line(base_url, 80)
+        raise UserError(f"`{shown}` is not an endpoint's address; write `http://host:port/v1`")
     return base_url.rstrip("/")
-
-
-def _message(error: openai.APIStatusError) -> str:
-    """Return the endpoint's message, without the client's rendering of the whole body."""
-    body = error.body
-    if isinstance(body, dict) and isinstance(body.get("message"), str):
-        return str(body["message"])
-    return body if isinstance(body, str) else error.message

@@ -6,8 +6,8 @@ paid for once.
 
 Settings are written for models without reasoning. Reasoning models take no temperature, count
 reasoning tokens as part of the reply, and call the limit `max_completion_tokens`; some can turn
-reasoning off, and then accept a temperature and tools. `worded` translates settings for the
-requested model; requests are sent, stored and addressed in that form.
+reasoning off, and then accept a temperature and tools. `normalized_settings` translates
+settings for the requested model; requests are sent, stored and addressed in that form.
 
 Source: OpenAI's API reference, `max_tokens` and `max_completion_tokens` of chat completions. That
 gpt-6-sol accepts a temperature without reasoning: https://docs.litellm.ai/blog/gpt_6_sol_luna and
@@ -166,7 +166,7 @@ _SILENCED_MODELS = re.compile(r"(?:.*/)?gpt-6-(?:sol|luna)(?![^-.])")
 _THINKING_MODELS = re.compile(r"(?:.*/)?(?:o[1-9]|gpt-[5-9])(?![^-.])(?!.*-chat)")
 
 
-def worded(model: str, settings: Mapping[str, Json]) -> dict[str, Json]:
+def normalized_settings(model: str, settings: Mapping[str, Json]) -> dict[str, Json]:
     """Translate settings to those a model accepts, judging by its name.
 
     OpenAI's o1 and later and gpt-5 and later reason, except their chat variants; all other models

@@ -49,7 +49,7 @@ class EvaluateOptions(BaseModel):
     data: Annotated[Path | None, OptionHelp("DIR", "those fetched")] = None
     """The benchmark's own files."""
     budget_usd: Annotated[float | None, OptionHelp("USD")] = None
-    """Stop before this command spends more."""
+    """Stop before the work folder has spent more in all."""
     dry_run: bool = False
     """Show requests and price, and send nothing."""
     track: bool = True

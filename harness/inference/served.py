@@ -12,28 +12,25 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, ValidationError
 
 from harness.endpoint.client import ServedModel
 from harness.endpoint.connection import Connection, Endpoint
+from harness.endpoint.errors import LostError, OverloadedError
 from harness.errors import HarnessError, UserError
-from harness.foreign import ForeignTextError, read_json
 from harness.inference.request import Answered, Renderer, Request, Sample, Sampling
 from harness.runtime.processes import Program
 from harness.serving.engines import NO_CUT, Installed, ServedCheckpoint
 from harness.serving.servers import serving
 
-if TYPE_CHECKING:
-    import openai
-
 PATIENCE_S = 3600.0
 """Timeout of a request in seconds; long, since it may wait in the server's queue."""
 
-RETRIES = 4
-"""Retries for an overloaded or unreachable endpoint; the same seed gives the same answer. Our own
-servers are not retried: if one fails, it is dead."""
+ATTEMPTS = 5
+"""Attempts at an overloaded or unreachable endpoint; the same seed gives the same answer. Our own
+servers are asked once: if one fails, it is dead."""
 
 _TO_DIE_S = 5.0
 
@@ -77,15 +74,11 @@ class CompletionsEngine:
 
     def check_model(self, who: str) -> None:
         """Check that the server, called `who` in messages, serves the policy under its name."""
-        import openai
-
         connection = self._connect()
         try:
             names = connection.model_names()
-        except openai.OpenAIError as error:
-            raise self._failure(error, "the list of its models") from None
-        except (ForeignTextError, KeyError, TypeError):
-            names = []
+        except (LostError, OverloadedError) as error:
+            raise self._failure(error) from None
         finally:
             connection.close()
         if self._model not in names:
@@ -133,15 +126,14 @@ class CompletionsEngine:
     def _sample(
         self, connection: Connection, one: Request, sample: int, sampling: Sampling
     ) -> Sample:
-        import openai
-
+        body, what = self._body(one, sample, sampling), f"a prompt of {len(one.tokens)} tokens"
         try:
-            text = connection.post("/completions", self._body(one, sample, sampling))
-        except openai.OpenAIError as error:
-            raise self._failure(error, f"a prompt of {len(one.tokens)} tokens") from None
+            reply = connection.post("/completions", body, what)
+        except (LostError, OverloadedError) as error:
+            raise self._failure(error) from None
         try:
-            choice = _Choice.model_validate(read_json(text)["choices"][0])
-        except (ForeignTextError, ValidationError, KeyError, IndexError, TypeError):
+            choice = _Choice.model_validate(reply["choices"][0])
+        except (ValidationError, KeyError, IndexError, TypeError):
             raise HarnessError(
                 f"the engine at {self._url} sent a reply without an answer that can be read."
             ) from None
@@ -176,36 +168,16 @@ class CompletionsEngine:
         return Sample(self._renderer.text(ids[:end]), end, tuple(ids[:end]))
 
     def _connect(self) -> Connection:
-        retries = 0 if self._server else RETRIES
-        return Connection(self._url, self._key_variable, PATIENCE_S, retries)
+        attempts = 1 if self._server else ATTEMPTS
+        return Connection(self._url, self._key_variable, PATIENCE_S, attempts)
 
-    def _failure(self, error: openai.OpenAIError, what: str) -> HarnessError:
-        import openai
-
-        status = error.status_code if isinstance(error, openai.APIStatusError) else None
-        if status in (401, 403):
-            # The endpoint's message often contains part of the key.
-            return UserError(
-                f"the endpoint at {self._url} does not accept the key in {self._key_variable} "
-                f"(HTTP {status}): set one that may use it."
-            )
-        if status is not None and (self._server is None or status < 500):
-            words = self._connect().quoted(str(getattr(error, "message", "")))
-            return HarnessError(
-                f"the engine at {self._url} refused {what} (HTTP {status}: {words})"
-            )
-        if self._server is not None and not self._given_up:
-            # Compute processes die before the HTTP process, which returns errors for a while.
-            if self._server.dies(_TO_DIE_S):
-                return self._server.died("in the middle")
-            return HarnessError(
-                f"{self._server.name} failed in the middle; {self._server.quoted()}"
-            )
-        cause = type(error.__cause__ or error).__name__
-        return HarnessError(
-            f"the engine at {self._url} cannot be reached, or the connection broke off ({cause}): "
-            "see that it runs, and run the same command again"
-        )
+    def _failure(self, error: HarnessError) -> HarnessError:
+        if self._server is None or self._given_up:
+            return HarnessError(f"{error}; see that it runs, and run the same command again")
+        # Compute processes die before the HTTP process, which returns errors for a while.
+        if self._server.dies(_TO_DIE_S):
+            return self._server.died("in the middle")
+        return HarnessError(f"{self._server.name} failed in the middle; {self._server.quoted()}")
 
 
 @contextmanager

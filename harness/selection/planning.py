@@ -16,7 +16,7 @@ from harness.errors import HarnessError, UserError
 from harness.pipeline import factory
 from harness.pipeline.factory import Turns, engine_of
 from harness.pipeline.runs import GroupRuns, TableRuns, Work, parts_of
-from harness.project import spending_dir, work_dir
+from harness.project import work_dir
 from harness.registry.declared import own_file
 from harness.runtime import Event, Stage
 from harness.runtime.crew import visible_gpus
@@ -348,18 +348,14 @@ class RunPlan:
         return {what: str(file) for what, file in files.items() if file is not None}
 
     def _prepare(self, on_note: Say, *, here: bool) -> None:
-        """Check everything that stages need, and open the workers' shared budget."""
+        """Check everything that stages need, and tell the workers their budget."""
         from harness.preflight import refuse_to_start
 
         left = self.stages.pending(self.store)
         for advice in refuse_to_start(self.work.profile, left, self.name, here=here):
             on_note(advice)
-        if self._is_priced:
-            from harness.endpoint.budget import share
-
-            share(spending_dir())
-            if self.limits.usd is not None:
-                os.environ["HARNESS_BUDGET_USD"] = f"{self.limits.usd!r}"
+        if self.limits.usd is not None:
+            os.environ["HARNESS_BUDGET_USD"] = f"{self.limits.usd!r}"
 
     @contextmanager
     def _tracked(

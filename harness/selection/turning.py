@@ -194,7 +194,7 @@ def variables(profile: Profile, at: Mapping[ServedRole, At]) -> dict[str, str]:
         usual = {"CONCURRENCY": str(min(served.at_once, MOST_CONCURRENCY)), "PRICE": "0,0"}
         found |= {(n := variable(role, k)): os.environ.get(n, v) for k, v in usual.items()}
         found[variable(role, "URL")] = place.url
-        found[variable(role, "KEPT_AS")] = f"served/{fingerprint_of(told)}"
+        found[variable(role, "CACHE_NAMESPACE")] = f"served/{fingerprint_of(told)}"
     return found
 
 

@@ -51,9 +51,9 @@ def main() -> None:
 
         harness.project.results_dir = lambda: Path(os.environ["TOY_RESULTS"])
     if "TOY_HASTY" in os.environ:
-        from harness.endpoint import client
+        from harness.endpoint import connection
 
-        client.FIRST_PAUSE_S, client.LONGEST_PAUSE_S = 0.001, 0.01
+        connection.FIRST_PAUSE_S, connection.LONGEST_PAUSE_S = 0.001, 0.01
     if sys.argv[1:2] in (["run"], ["sweep"]):
         import harness.pipeline.factory
         import harness.pipeline.steps

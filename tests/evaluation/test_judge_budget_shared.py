@@ -1,7 +1,8 @@
-"""One budget for all processes that draw on one ledger, whoever of them is killed."""
+"""One ledger and one budget for all processes of a work folder, whoever of them is killed."""
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -9,11 +10,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from judge_stand_in import StandIn
+from judge_stand_in import StandIn, ask_for, client_of
 
-from harness.endpoint.budget import VARIABLE, BudgetReachedError, Ledger, share, shared_file
+from harness.endpoint.budget import BudgetReachedError, Ledger
 from harness.endpoint.prices import TokenPrice
 from harness.endpoint.request import ChatRequest, Message, Reply
+from harness.errors import HarnessError
 
 ROOT = Path(__file__).resolve().parents[2]
 RIVALS = 8
@@ -25,17 +27,15 @@ REPLY_USD = 0.0013
 ASKS = """
 import sys
 from pathlib import Path
-from harness.endpoint.budget import BudgetReachedError, Ledger, shared_file
-from harness.endpoint.client import ReplyCache
+from harness.endpoint.budget import BudgetReachedError, Ledger
 from harness.endpoint.client import Client, ServedModel, work_through
 from harness.endpoint.connection import Endpoint
 from harness.endpoint.prices import TokenPrice
+from harness.endpoint.replies import ReplyCache
 from harness.endpoint.request import ChatRequest, Message
 url, folder, rival, budget = sys.argv[1:]
-ledger = Ledger(float(budget), shared_file())
-client = Client(
-    Endpoint(url, "NO_KEY"), ReplyCache(Path(folder) / rival), ledger, TokenPrice(10.0, 30.0)
-)
+ledger, cache = Ledger(Path(folder), float(budget)), ReplyCache(Path(folder))
+client = Client(Endpoint(url, "NO_KEY"), cache, ledger, TokenPrice(10.0, 30.0))
 settings = {"temperature": 0, "max_tokens": 10}
 texts = ["x" * 88 + f"{rival} {number}" for number in range(30)]
 requests = [ChatRequest("p", "judge", (Message("user", text),), settings) for text in texts]
@@ -70,17 +70,11 @@ def ask() -> ChatRequest:
     return ChatRequest("p", "judge", (Message("user", text),), {"max_tokens": 10})
 
 
-@pytest.fixture(autouse=True)
-def ledger_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the file that this process and those it starts draw on."""
-    monkeypatch.setenv(VARIABLE, "")
-    share(tmp_path / "spending")
-    found = shared_file()
-    assert found is not None
-    return found
+def spent_in(folder: Path) -> float:
+    return float(json.loads((folder / "ledger.json").read_bytes())["usd"])
 
 
-def test_eight_processes_hold_one_budget(tmp_path: Path, ledger_file: Path) -> None:
+def test_eight_processes_hold_one_budget(tmp_path: Path) -> None:
     """Derivation: 38 replies of 0.13 cents are 4.94 cents; the 39th would pass 5.
 
     A process ends when its next request does not fit and none of its own is under way; the other
@@ -101,32 +95,84 @@ def test_eight_processes_hold_one_budget(tmp_path: Path, ledger_file: Path) -> N
     spent = answered * REPLY_USD
     most = PRICE.of(ask().most_prompt_tokens, 10)
     assert BUDGET - (1 + 2 * (RIVALS - 1)) * most < spent <= BUDGET
-    assert sum(json.loads(ledger_file.read_bytes()).values()) == pytest.approx(spent)
+    assert spent_in(tmp_path) == pytest.approx(spent)
+    (tmp_path / "ledger.json").unlink()
+    with pytest.raises(BudgetReachedError, match=f"{spent:.4f} is spent in this work folder"):
+        Ledger(tmp_path, spent).reserve(ask(), PRICE)
 
 
-def test_what_a_killed_process_had_under_way_counts_at_the_most(ledger_file: Path) -> None:
+def test_what_a_killed_process_had_under_way_counts_at_the_most(tmp_path: Path) -> None:
     request, usd = ask(), PRICE.of(ask().most_prompt_tokens, 10)
     # One that is killed is one that neither settles nor releases.
-    Ledger(file=ledger_file).reserve(request, PRICE)
-    ours = Ledger(2.5 * usd, file=ledger_file)
+    Ledger(tmp_path).reserve(request, PRICE)
+    ours = Ledger(tmp_path, 2.5 * usd)
     most = ours.reserve(request, PRICE)
     free = Reply({"usage": {"prompt_tokens": 0, "completion_tokens": 0}})
-    ours.settle(most, request, free, PRICE)
+    assert ours.settle(most, request, free, PRICE) == 0.0
     ours.release(ours.reserve(request, PRICE))
     ours.lose(ours.reserve(request, PRICE))
     with pytest.raises(BudgetReachedError, match=f"{2 * usd:.4f} is spent"):
         ours.reserve(request, PRICE)
 
 
-def test_every_run_has_its_whole_budget(tmp_path: Path, ledger_file: Path) -> None:
-    share(tmp_path / "spending")
-    assert shared_file() != ledger_file
+def test_a_budget_counts_what_earlier_commands_spent_and_free_requests_pass(
+    tmp_path: Path,
+) -> None:
+    request, usd = ask(), PRICE.of(ask().most_prompt_tokens, 10)
+    free = Ledger(tmp_path)
+    free.lose(free.reserve(request, None))
+    assert not (tmp_path / "ledger.json").exists()
+    for _ in range(2):
+        Ledger(tmp_path, 2.0 * usd).reserve(request, PRICE)
+    later = Ledger(tmp_path, 2.0 * usd)
+    assert later.reserve(request, TokenPrice(0.0, 0.0)) == later.reserve(request, None) == 0.0
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"usd": "much"}', '{"usd": 1'])
-def test_a_damaged_ledger_stops_what_would_be_paid(ledger_file: Path, text: str) -> None:
-    ledger = Ledger(1.0, file=ledger_file)
-    ledger.release(ledger.reserve(ask(), PRICE))
-    ledger_file.write_text(text)
-    with pytest.raises((ValueError, TypeError)):
+DAMAGES = ["", "[]", "{}", "null", '{"usd": "much"}', '{"usd": 1', '{"usd": -1}', '{"usd": NaN}',
+           '{"usd": true}', "\x00", "[" * 200]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", DAMAGES)
+def test_a_damaged_ledger_is_one_sentence_before_anything_is_paid(
+    tmp_path: Path, text: str
+) -> None:
+    with StandIn() as server:
+        client = client_of(server, tmp_path, budget=1.0)
+        client.ask(ask_for("a"))
+        (tmp_path / "replies" / "ledger.json").write_text(text)
+        with pytest.raises(HarnessError, match=r"ledger\.json is damaged.*; delete it") as caught:
+            client_of(server, tmp_path, budget=1.0).ask(ask_for("b"))
+        assert server.requests == 1
+    assert str(caught.value).isprintable()
+
+
+def test_a_deleted_ledger_is_counted_again_from_the_kept_replies(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Derivation: two replies of 0.13 cents; without them, a third would fit into 0.5 cents."""
+    with StandIn() as server:
+        for text in "ab":
+            client_of(server, tmp_path, budget=0.005).ask(ask_for(text))
+            (tmp_path / "replies" / "ledger.json").unlink()
+        again = client_of(server, tmp_path, budget=0.003)
+        with pytest.raises(BudgetReachedError, match=r"\$0\.0026 is spent"):
+            again.ask(ask_for("c"))
+        assert again.ask(ask_for("a")).cached
+    assert "ledger.json is gone; the kept replies cost $0.0026" in caplog.text
+
+
+def test_a_ledger_that_cannot_be_written_lets_nobody_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger, usd = Ledger(tmp_path, 1.5 * PRICE.of(ask().most_prompt_tokens, 10)), 0.0
+    usd = ledger.reserve(ask(), PRICE)
+
+    def fails(path: Path, content: str) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as full:
+        full.setattr("harness.endpoint.budget.write_whole", fails)
+        with pytest.raises(HarnessError, match="the disk is full while counting what is spent"):
+            ledger.release(usd)
+    with pytest.raises(BudgetReachedError):  # and does not wait for what is not under way
         ledger.reserve(ask(), PRICE)

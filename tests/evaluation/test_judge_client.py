@@ -6,9 +6,11 @@ import hashlib
 import json
 import logging
 import threading
+from base64 import b64encode
 from dataclasses import replace
 from io import FileIO
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -18,14 +20,15 @@ from judge_stand_in import PRICE, StandIn, ask_for, client_of, completion
 
 from harness.endpoint.budget import BudgetReachedError, Ledger
 from harness.endpoint.client import Client, ServedModel, cost_of, estimate, work_through
-from harness.endpoint.connection import BLOT, Endpoint, UnansweredError
+from harness.endpoint.connection import REDACTED, Endpoint
+from harness.endpoint.errors import UnansweredError
 from harness.endpoint.prices import SHIPPED, TokenPrice, parse_price, read_prices
 from harness.endpoint.request import (
     TOKENS_PER_TEMPLATE,
     ChatRequest,
     Message,
     Reply,
-    worded,
+    normalized_settings,
 )
 from harness.errors import HarnessError, UserError
 
@@ -161,7 +164,7 @@ def test_a_full_disk_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyP
         def write(self, line: Any) -> int:
             return 0
 
-    monkeypatch.setattr("harness.endpoint.client.FileIO", Full)
+    monkeypatch.setattr("harness.endpoint.replies.FileIO", Full)
     with StandIn() as server, pytest.raises(HarnessError, match="while keeping a reply in"):
         client_of(server, tmp_path).ask(ask_for("a"))
 
@@ -322,14 +325,15 @@ def test_whatever_replies_cost_the_ledger_stays_within_its_budget(
     replies: list[tuple[int, int]], budget: float
 ) -> None:
     """The endpoint's counts stay within the bounds of tokens: 110 bytes and 16 besides."""
-    ledger, request = Ledger(budget), ask_for("x" * 114)
-    for prompt, reply in replies:
-        try:
-            most = ledger.reserve(request, PRICE)
-        except BudgetReachedError:
-            break
-        usage = {"prompt_tokens": prompt, "completion_tokens": reply}
-        ledger.settle(most, request, Reply({"usage": usage}), PRICE)
+    with TemporaryDirectory() as folder:
+        ledger, request = Ledger(Path(folder), budget), ask_for("x" * 114)
+        for prompt, reply in replies:
+            try:
+                most = ledger.reserve(request, PRICE)
+            except BudgetReachedError:
+                break
+            usage = {"prompt_tokens": prompt, "completion_tokens": reply}
+            ledger.settle(most, request, Reply({"usage": usage}), PRICE)
     assert (ledger.spending.usd or 0.0) <= budget
 
 
@@ -374,7 +378,7 @@ SILENCED: Any = {
     ],
 )  # fmt: skip
 def test_a_model_s_name_says_how_it_is_asked(model: str, settings: Any) -> None:
-    assert worded(model, PLAIN) == settings
+    assert normalized_settings(model, PLAIN) == settings
 
 
 def test_a_model_that_thinks_is_asked_and_estimated_with_room_for_it(tmp_path: Path) -> None:
@@ -473,7 +477,7 @@ def test_the_key_is_in_no_file_no_error_and_no_log(
         client = client_of(server, tmp_path, attempts=2)
         try:
             said = client.ask(ask_for("a")).text
-            assert BLOT in said
+            assert REDACTED in said
         except HarnessError as error:
             said = f"{error} {error.__cause__} {error!r}"
         assert server.headers[0]["authorization"] == f"Bearer {KEY}"
@@ -486,6 +490,20 @@ def test_a_placeholder_for_a_key_blots_out_no_words(
     monkeypatch.setenv("JUDGE_TEST_KEY", "EMPTY")
     with StandIn(lambda body: completion("EMPTY words")) as server:
         assert client_of(server, tmp_path).ask(ask_for("a")).text == "EMPTY words"
+
+
+def test_requests_go_through_the_environments_proxy_unless_it_says_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The stand-in is the proxy; there is no host of the name that is asked for."""
+    with StandIn() as proxy:
+        monkeypatch.setenv("http_proxy", f"me:password@{proxy.url[len('http://') : -len('/v1')]}")
+        client_of("http://nowhere.invalid/v1", tmp_path).ask(ask_for("a"))
+        (headers,) = proxy.headers
+        assert headers["proxy-authorization"] == f"Basic {b64encode(b'me:password').decode()}"
+        monkeypatch.setenv("no_proxy", "nowhere.invalid")
+        with pytest.raises(UnansweredError, match=r"nowhere\.invalid cannot be reached \("):
+            client_of("http://nowhere.invalid/v1", tmp_path, attempts=1).ask(ask_for("b"))
 
 
 def test_openai_itself_needs_a_key(monkeypatch: pytest.MonkeyPatch) -> None:

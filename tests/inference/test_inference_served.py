@@ -228,7 +228,10 @@ class Words:
         '{"choices": [{"token_ids": [-1]}]}',
     ],
 )  # fmt: skip
-def test_an_answer_that_cannot_be_read_is_one_sentence(body: str) -> None:
+def test_an_answer_that_cannot_be_read_is_one_sentence(
+    body: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("harness.inference.served.ATTEMPTS", 1)
     with StandIn(lambda sent: body) as server, pytest.raises(HarnessError, match="can be read"):
         asked_at(server.url)
 

@@ -22,9 +22,8 @@ from judge_stand_in import StandIn
 from test_engine_local import diamond, leftovers, outputs, run
 from toy_stages import FUNCTIONS, toy
 
-from harness.endpoint.budget import VARIABLE
 from harness.errors import UserError
-from harness.project import spending_dir
+from harness.project import replies_dir
 from harness.quiet import silence
 from harness.runtime import (
     Engine,
@@ -154,14 +153,12 @@ def test_workers_of_every_engine_draw_on_one_budget(
     monkeypatch.setenv("HARNESS_WORK", str(tmp_path / "work"))
     monkeypatch.setenv("HARNESS_BUDGET_USD", str(BUDGET))
     monkeypatch.setenv("HARNESS_JUDGE_PRICE", "10,30")
-    file = spending_dir() / "ledger.json"
-    monkeypatch.setenv(VARIABLE, str(file))  # as the command does
     with StandIn() as server:
         monkeypatch.setenv("HARNESS_JUDGE_URL", server.url)
         asking = [toy("asks", number=number) for number in range(4)]
         outcome = run(tmp_path / "work", asking, jobs=2, where=where)
         answered = server.requests
-    (spent,) = json.loads(file.read_bytes()).values()
+    (spent,) = json.loads((replies_dir() / "ledger.json").read_bytes()).values()
     assert spent == pytest.approx(answered * REPLY_USD)
     # The stop is no earlier than a request of each worker at its most before the budget.
     assert BUDGET - 2 * MOST_USD < spent <= BUDGET

@@ -22,7 +22,6 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from harness.endpoint.connection import Connection
 from harness.errors import HarnessError
-from harness.foreign import read_json
 from harness.registry.serving import Serving
 from harness.serving.servers import Servers
 
@@ -60,7 +59,7 @@ def asked(url: str, model: str, **more: Any) -> dict[str, Any]:
     body = {"model": model, "messages": TALK, "max_tokens": 8, "temperature": 1.0, **more}
     connection = Connection(url, None, 600.0)
     try:
-        return dict(read_json(connection.post("/chat/completions", body)))
+        return dict(connection.post("/chat/completions", body, "a talk"))
     finally:
         connection.close()
 

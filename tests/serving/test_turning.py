@@ -57,7 +57,7 @@ def test_workers_find_the_server_as_they_find_an_endpoint(profile: Profile, tmp_
     asking, after = seen
     assert asking["HARNESS_CREATOR_URL"].startswith("http://127.0.0.1:")
     assert (asking["HARNESS_CREATOR_CONCURRENCY"], asking["HARNESS_CREATOR_PRICE"]) == ("32", "0,0")
-    assert asking["HARNESS_CREATOR_KEPT_AS"].startswith("served/")
+    assert asking["HARNESS_CREATOR_CACHE_NAMESPACE"].startswith("served/")
     assert after == {}
     assert not psutil.Process().children(recursive=True)
 

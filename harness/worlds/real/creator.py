@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field, model_validator
 
 from harness.endpoint.client import PATIENCE, ServedModel, work_through
-from harness.endpoint.connection import UnansweredError
+from harness.endpoint.errors import UnansweredError
 from harness.endpoint.request import ChatRequest, Message
 from harness.errors import HarnessError, UserError
 from harness.eva.evolving import Evolution, Grow, NoReplyError, Over, Prompt, Rewrite

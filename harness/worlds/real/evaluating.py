@@ -52,7 +52,7 @@ from harness.evaluation.calibration import (
 from harness.evaluation.files import Answer, Answers, Question, conversation, fill
 from harness.evaluation.options import EvaluateOptions
 from harness.extensions import JUDGES, benchmark_place
-from harness.project import calibrations_dir, evaluations_dir, work_dir
+from harness.project import calibrations_dir, evaluations_dir, replies_dir, work_dir
 from harness.registry.profile import REWARD_JUDGE
 from harness.registry.serving import ServedRole, variable
 from harness.runtime.files import explained, hold, sha256_of
@@ -227,7 +227,7 @@ class Evaluating:
                 wrong.
         """
         benchmark = benchmark_class(name).load(options.data_folder(name))
-        ledger = Ledger(options.budget_usd)
+        ledger = Ledger(replies_dir(), options.budget_usd)
         judge = options.judge or benchmark.own_judge
         if judge.startswith(REWARD_JUDGE):
             judge = f"{REWARD_JUDGE}{rewards.identity_of(judge.removeprefix(REWARD_JUDGE))}"

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from harness.endpoint.connection import Connection
 from harness.errors import HarnessError, UserError
 from harness.extensions import REWARDS
-from harness.foreign import read_json
 from harness.worlds.real import models
 
 if TYPE_CHECKING:
@@ -97,9 +96,7 @@ def _post(path: str, body: dict[str, Any]) -> Any:
     """Send JSON to the reward server and return its reply."""
     if not os.environ.get(URL):
         raise UserError(f"nothing says where rewards are served; name the address in {URL}")
-    server = Connection(os.environ[URL], KEY, retries=2)
     try:
-        return read_json(server.post(path, body))
-    except Exception as error:  # from the client, or invalid JSON
-        said = server.quoted(str(error))
-        raise HarnessError(f"the server in {URL} gave no reward: {said}") from error
+        return Connection(os.environ[URL], KEY, attempts=3).post(path, body, "answers")
+    except HarnessError as error:
+        raise HarnessError(f"the server in {URL} gave no reward: {error}") from error

@@ -26,7 +26,7 @@ from typing import Any, Generic, TypeVar, cast
 
 from harness.endpoint.access import model_of
 from harness.endpoint.client import Done, ServedModel, cost_of, work_through
-from harness.endpoint.connection import UnansweredError
+from harness.endpoint.errors import UnansweredError
 from harness.endpoint.request import ChatRequest, Message
 from harness.errors import HarnessError
 from harness.foreign import ForeignTextError, read_json
