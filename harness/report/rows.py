@@ -308,7 +308,7 @@ def prompt_distances(table_runs: TableRuns, reader: StoreReader) -> list[PromptD
         return found
 
     def needed(run: Run) -> list[Stage]:
-        return [run.last_prompts] if run.iterations else []
+        return [run.last_prompts, run.iterations[0].prompts] if run.iterations else []
 
     failures, found = Failures(reader.store), []
     for names, runs in _runs_of_rows(table_runs):

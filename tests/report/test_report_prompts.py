@@ -160,6 +160,16 @@ def test_prompts_are_placed_against_the_seed_prompts_alone(store: Store) -> None
     assert block.head == ("row", "seed\nprompts")
 
 
+def test_a_report_shows_the_rest_if_the_first_prompts_of_a_run_are_gone(store: Store) -> None:
+    runs = filled(store, (0,))
+    for run in runs.runs.values():
+        if run.last_prompts.kind == "mix":
+            write_files(store, run.last_prompts, pairs=[{"prompt": "now sort 3 1 2"}])
+    report = report_of(runs, store)
+    assert {cell.state for cell in report.cells} == {"ok"}
+    assert {distance.state for distance in report.distances} == {"not_run"}
+
+
 def test_equal_sets_of_prompts_lead_to_few_verdicts() -> None:
     """Simulated: no row differs, and the claims are judged as they are declared."""
     judged, decided = counted(simulated_nulls([TABLE], 300, seeds=3))["all"]
