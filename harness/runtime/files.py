@@ -170,7 +170,7 @@ def seal_files(folder: Path) -> dict[str, FileEntry]:
             flush_folder(Path(found.path))
             continue
         if not found.is_file(follow_symlinks=False):
-            raise StoreError(f"the output {found.name} is not a plain file: a stage writes files")
+            raise StoreError(f"the output {found.name} is not a regular file: a stage writes files")
         with open(found.path, "rb") as file:
             sha256 = hashlib.file_digest(file, "sha256").hexdigest()
             os.fsync(file.fileno())
@@ -251,7 +251,7 @@ class DigestCache:
         except (FileNotFoundError, NotADirectoryError):
             return f"{shown} is missing"
         if not stat.S_ISREG(now.st_mode):
-            return f"{shown} is not a plain file"
+            return f"{shown} is not a regular file"
         if now.st_size != written["bytes"]:
             return f"{shown} has {now.st_size} bytes instead of {written['bytes']}"
         # ctime cannot be set back, mtime can.

@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import stat
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -366,6 +367,8 @@ class Store:
         with explained(f"reading stage {fingerprint[:12]}", self.root):
             try:
                 found = os.lstat(file)
+                if not stat.S_ISREG(found.st_mode):
+                    raise self._broken(fingerprint, f"{MANIFEST} is not a regular file")
                 version = found.st_mtime_ns, found.st_ctime_ns, found.st_size
                 known = self._manifests.get(fingerprint)
                 if known is not None and known[0] == version:

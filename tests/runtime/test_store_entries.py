@@ -197,6 +197,11 @@ def test_a_manifest_of_another_stage_is_found_out(store: Store) -> None:
     assert "describes another stage" in broken(store)
 
 
+def test_a_link_to_the_same_manifest_is_refused(store: Store) -> None:
+    linked(write(store) / "stage.json")
+    assert "stage.json is not a regular file" in broken(store)
+
+
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
@@ -207,7 +212,7 @@ def test_a_manifest_of_another_stage_is_found_out(store: Store) -> None:
         (lambda entry: (entry / "model" / ".x").write_text("x"), "model/.x was not written there"),
         (lambda entry: (entry / "link").symlink_to("/etc"), "link was not written there"),
         (lambda entry: os.mkfifo(entry / "pipe"), "pipe was not written there"),
-        (lambda entry: linked(entry / WEIGHTS), "is not a plain file"),
+        (lambda entry: linked(entry / WEIGHTS), "is not a regular file"),
         (lambda entry: linked(entry / "model"), "weights.txt is missing"),
     ],
 )
@@ -381,7 +386,7 @@ def test_a_link_or_a_manifest_in_an_output_is_refused(store: Store, tmp_path: Pa
         with store.writing(STAGE) as output:
             (output / "stage.json").write_text("{}")
 
-    with pytest.raises(StoreError, match="not a plain file"):
+    with pytest.raises(StoreError, match="not a regular file"):
         link()
     with pytest.raises(StoreError, match="the store's own file"):
         manifest()
