@@ -1,7 +1,7 @@
 """Findings: one sentence for each table, and one answer for the whole report.
 
-The answer comes first in every output: the question, what was observed, how certain it is, and how
-to rerun it. For one table it is that table's answer. For several it is the paper's, built from the
+The answer comes first in every output: the question, what was observed, and how certain it is. For
+one table it is that table's answer. For several it is the paper's, built from the
 comparisons declared as its answer (`harness.registry.paper`) that have numbers.
 
 A table's sentence starts with its primary claim, with our margin and the paper's. It then says how
@@ -24,12 +24,6 @@ from harness.report.reward_study import CALLED
 from harness.report.scores import Numbers, RunScores
 from harness.report.view import plain, signed
 from harness.words import counted
-
-RERUN = (
-    "harness run {table} --profile {profile} (plan in place of run shows the cost; harness list "
-    "names the other profiles; --set profile.x=200 changes one setting)"
-)
-"""How to rerun a table, including with other models or settings."""
 
 
 class Told(Part):
@@ -82,7 +76,6 @@ class ReportAnswer(Part):
             ("Result", self.result),
             ("Confidence", self.confidence),
             ("Scale", view.SCALES[self.scale]),
-            ("Rerun", RERUN.format(table=self.table, profile=self.profile)),
         ]
 
 

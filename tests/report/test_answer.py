@@ -48,7 +48,6 @@ def test_several_tables_answer_the_papers_question(reports: tuple[Report, ...]) 
     assert answer.result.startswith("At toy scale with ")
     assert sum(answer.claims.values()) == len(verdicts) == 10
     assert "of the paper's 10 claims" in answer.confidence.lower()
-    assert dict(answer.lines)["Rerun"].startswith("harness run choosing --profile micro (")
 
 
 def test_a_comparison_has_the_interval_that_its_table_gives_the_claim() -> None:
