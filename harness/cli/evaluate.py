@@ -164,7 +164,6 @@ def _plan(planned: EvaluationPlan) -> Iterator[Any]:
     )  # fmt: skip
     yield text_table(headings, rows, right="234567")
     yield planned.prices
-    yield from (retirement.sentence for retirement in planned.retirements)
 
 
 def _progress() -> Callable[[str, int, int], None]:

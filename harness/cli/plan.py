@@ -221,4 +221,3 @@ def _calls(price: PlanPrice) -> Iterator[Any]:
     yield ""
     yield text_table(headings, rows, right="23456")
     yield price.usd.prices
-    yield from (retirement.sentence for retirement in price.usd.retirements)

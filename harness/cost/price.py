@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from harness.cost.assumptions import Assumed, Gpu
-from harness.endpoint.prices import Retirement
 from harness.errors import UserError
 from harness.registry.serving import ServedRole, variable
 from harness.strict import Strict
@@ -64,7 +63,6 @@ class Dollars(Strict):
     calls: list[CallPrice]
     prices: str
     """Where the prices come from."""
-    retirements: list[Retirement]
 
 
 class DiskGb(Strict):

@@ -182,11 +182,6 @@ def _dollars(found: Iterable[Calls]) -> Dollars:
         complete=len(known) == len(calls),
         calls=calls,
         prices=prices.origin,
-        retirements=[
-            prices.retirements[model]
-            for model in dict.fromkeys(call.model for call in calls)
-            if model in prices.retirements
-        ],
     )
 
 

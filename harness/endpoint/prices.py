@@ -1,8 +1,6 @@
-"""Model prices and retirement dates, each with its source.
+"""Model prices in dollars per million tokens, each with its source.
 
-Prices are in dollars per million tokens. A model without a known price has an unknown cost, not a
-cost of zero. A retired model is no longer available from its provider; its successor counts as a
-different judge, with scores in separate columns.
+A model without a known price has an unknown cost, not a cost of zero.
 """
 
 from __future__ import annotations
@@ -36,34 +34,14 @@ class TokenPrice:
         return (prompt_tokens * self.prompt + completion_tokens * self.completion) / 1e6
 
 
-class Retirement(Strict):
-    """A model's retirement by its provider."""
-
-    model: str
-    retired: date
-    """First day without service."""
-    successor: str | None
-    """The model chosen to replace it in this project, if any."""
-    source: str
-    """Source of the date."""
-
-    @property
-    def sentence(self) -> str:
-        successor = f"; its successor here is {self.successor}" if self.successor else ""
-        return (
-            f"{self.model} was retired by its provider on {self.retired} ({self.source}){successor}"
-        )
-
-
 @dataclass(frozen=True)
 class PriceList:
-    """Prices and retirements by model, with the list's date, source and SHA-256."""
+    """Prices by model, with the list's date, source and SHA-256."""
 
     as_of: str
     source: str
     sha256: str
     models: Mapping[str, TokenPrice]
-    retirements: Mapping[str, Retirement]
 
     def of(self, model: str) -> TokenPrice | None:
         return self.models.get(model)
@@ -79,10 +57,6 @@ class _Source(Strict):
     url: str | None = None
     seen: date | None = None
 
-    @property
-    def basis(self) -> str:
-        return self.rests_on if self.url is None else f"{self.url}, seen {self.seen}"
-
 
 _Dollars = Annotated[float, Field(ge=0.0)]
 
@@ -91,9 +65,6 @@ class _Entry(Strict):
     prompt: _Dollars
     completion: _Dollars
     source: str
-    retired: date | None = None
-    retired_source: str | None = None
-    successor: str | None = None
 
 
 class _PriceFile(Strict):
@@ -104,8 +75,7 @@ class _PriceFile(Strict):
 
     @model_validator(mode="after")
     def _consistent(self) -> _PriceFile:
-        named = {it for e in self.models.values() for it in (e.source, e.retired_source) if it}
-        missing = sorted(named - self.sources.keys())
+        missing = sorted({entry.source for entry in self.models.values()} - self.sources.keys())
         refuse((missing, f"`sources` lacks {', '.join(missing)}"))
         return self
 
@@ -119,21 +89,11 @@ def read_prices(path: Path = SHIPPED) -> PriceList:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "the file"
         said = in_a_line(f"{where}: {first['msg']}")
-        raise UserError(f"{path} is no price list ({said}); repair it") from error
+        raise UserError(f"{path} is not a price list ({said}); repair it") from error
     prices = {
         name: TokenPrice(entry.prompt, entry.completion) for name, entry in read.models.items()
     }
-    retirements = {
-        name: Retirement(
-            model=name,
-            retired=entry.retired,
-            successor=entry.successor,
-            source=read.sources[entry.retired_source or entry.source].basis,
-        )
-        for name, entry in read.models.items()
-        if entry.retired is not None
-    }
-    return PriceList(read.as_of, read.source, sha256_of(path), prices, retirements)
+    return PriceList(read.as_of, read.source, sha256_of(path), prices)
 
 
 def parse_price(option: str, text: str) -> TokenPrice:

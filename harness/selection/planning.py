@@ -302,8 +302,8 @@ class RunPlan:
             fail_fast: Stop at the first failure instead of continuing with independent stages.
             watch: Entered while stages are computed, if any; yields a callback for the engine's
                 events.
-            on_note: Called with messages about models due to be retired, what will not be measured,
-                and an unavailable tracking server.
+            on_note: Called with messages about what will not be measured, and an unavailable
+                tracking server.
             on_report: Called with the reports before tracking finishes, which may wait for a
                 server.
             level: Significance level for claims, 5% by default; with several interim looks, that of

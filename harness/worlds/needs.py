@@ -17,7 +17,6 @@ from typing import Literal, cast
 
 from harness.endpoint.access import model_of
 from harness.endpoint.connection import Endpoint
-from harness.endpoint.prices import read_prices
 from harness.errors import HarnessError, UserError
 from harness.evaluation.benchmark import benchmark_class
 from harness.evaluation.calibration import states
@@ -190,19 +189,8 @@ class Demand:
         yield from (_pool(self.profile, settings) for settings in self.pools)
         for name in self.benchmarks:
             yield from _benchmark(self.profile, name)
-        retired = read_prices().retirements
         for role, model, required in self.endpoints:
             yield _endpoint(role, model, required=required)
-            if model in retired:
-                # A configured endpoint may still serve it.
-                gone = required and not os.environ.get(variable(role, "URL"))
-                yield Requirement(
-                    f"retirement of the {role} {model}",
-                    "missing" if gone else "advised",
-                    retired[model].sentence,
-                    f"set {variable(role, 'URL')} to an endpoint that still serves it, or name "
-                    "another model with `--set`, which makes a new profile with its own scores",
-                )
 
     def calibrations(self) -> Iterator[Requirement]:
         """Yield whether each judge has been calibrated against published judgments."""

@@ -66,10 +66,6 @@ def test_a_dry_run_shows_requests_and_price_and_sends_nothing(
     (line,) = found["requests"]
     assert (line["what"], line["model"], line["requests"]) == ("judgments", "gpt-4", 2)
     assert found["prices"].startswith("prices of 2026-11-22 (sha256 ")
-    (retired,) = found["retirements"]
-    assert (retired["model"], retired["retired"]) == ("gpt-4", "2026-10-23")
-    assert "gpt-4 was retired by its provider on 2026-10-23" in text
-    assert "its successor here is gpt-6-sol" in text
     assert found["prices"] in text
     assert 0 < line["usd"] < line["usd_at_most"]
     assert "judgments" in text
@@ -242,7 +238,7 @@ def test_nothing_is_written_where_nothing_is_tracked(
     assert json.loads(kept.read_text())["source"]["kind"] == "published"
 
 
-def test_what_a_retired_judge_said_before_is_scored_again_for_nothing(
+def test_what_a_judge_said_before_is_scored_again_for_nothing_without_a_key(
     call: Any, data: Path, stand_in: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One's own endpoint still serves it; where it is the provider's, the replies are there."""
@@ -254,7 +250,6 @@ def test_what_a_retired_judge_said_before_is_scored_again_for_nothing(
     monkeypatch.delenv("HARNESS_JUDGE_URL")
     again = call(*arguments(data))
     assert (first.exit_code, again.exit_code) == (0, 0), again.stderr
-    assert "warning: gpt-4 was retired" in first.stderr
     assert again.stdout == first.stdout
 
 

@@ -36,7 +36,7 @@ from harness.endpoint.client import (
     estimate,
     work_through,
 )
-from harness.endpoint.prices import Retirement, TokenPrice, read_prices
+from harness.endpoint.prices import TokenPrice, read_prices
 from harness.endpoint.request import ChatRequest, Message
 from harness.errors import HarnessError, UserError
 from harness.evaluation import scores
@@ -202,8 +202,6 @@ class EvaluationPlan(Output):
     benchmark: str
     prices: str
     """Date and source of the prices."""
-    retirements: tuple[Retirement, ...]
-    """Those of the models that their providers retired."""
     requests: tuple[Estimate, ...]
     """The requests to each model, and their price."""
 
@@ -253,13 +251,6 @@ class Evaluating:
     def clients(self) -> list[Client]:
         own = [self.source.client] if isinstance(self.source, ServedModel) else []
         return [*self.judge.clients, *own]
-
-    @property
-    def retirements(self) -> tuple[Retirement, ...]:
-        """Those of the queried models that their providers retired."""
-        known = read_prices().retirements
-        asked = (self.judge.model, self.source.model)
-        return tuple(known[model] for model in asked if model in known)
 
     def estimates(self) -> list[Estimate]:
         """Return the planned requests and their cost; nothing is sent."""
@@ -337,7 +328,6 @@ def plan(name: str, options: EvaluateOptions) -> EvaluationPlan:
     return EvaluationPlan(
         benchmark=asked.benchmark.name,
         prices=read_prices().origin,
-        retirements=asked.retirements,
         requests=tuple(asked.estimates()),
     )
 
@@ -359,8 +349,6 @@ def evaluate(
         named = [e if e.judge else replace(e, judge=options.judge) for e in found]
         return scores.Evaluated(named, file)
     asked = Evaluating.of(name, options)
-    for retirement in asked.retirements:
-        say(f"warning: {retirement.sentence}")
     with ExitStack() as stack:
         # Without the lock, two commands at once would both pay; now the second finds the replies.
         lock = Path(f"{asked.folder(work_dir() / 'locks')}.lock")
