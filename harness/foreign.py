@@ -72,11 +72,19 @@ def read_plain(path: Path, most: int = -1) -> bytes:
         return file.read(most)
 
 
+def printable(text: str) -> str:
+    """Return text with all characters escaped that a terminal could obey, but for line breaks."""
+    if text.isprintable():
+        return text
+    return "\n".join(
+        "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
+        for line in text.split("\n")
+    )
+
+
 def in_a_line(text: str, longest: int = 500) -> str:
     """Return text as one printable line, truncated to `longest` characters."""
-    shown = text
-    if not text.isprintable():
-        shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    shown = printable(text).replace("\n", "\\n")
     return shown if len(shown) <= longest else f"{shown[:longest]}…"
 
 

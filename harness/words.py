@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from harness.foreign import printable
+
 if TYPE_CHECKING:
     from rich.text import Text
 
@@ -44,7 +46,7 @@ def coloured(text: str, style: str = "") -> Text:
     """Return text with its verdicts colored."""
     from rich.text import Text
 
-    shown = Text(text, style=style)
+    shown = Text(printable(text), style=style)
     for word, colour in VERDICT_STYLES.items():
         shown.highlight_words([word, word.capitalize()], colour)
     return shown

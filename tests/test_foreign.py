@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.foreign import MOST_DEPTH, MOST_DIGITS, ForeignTextError, read_json, readable
+from harness.foreign import (
+    MOST_DEPTH,
+    MOST_DIGITS,
+    ForeignTextError,
+    in_a_line,
+    printable,
+    read_json,
+    readable,
+)
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters()),
@@ -51,3 +59,10 @@ def test_what_is_nested_too_deeply_is_refused(depth: int) -> None:
 def test_what_is_no_json_is_one_kind_of_error(text: str | bytes) -> None:
     with pytest.raises(ForeignTextError):
         read_json(text)
+
+
+def test_a_printable_text_obeys_nobody_and_keeps_its_lines() -> None:
+    text = "caf\u00e9\n\x1b]0;t\x07\x9b2J\u202e \ud83d\r\tend"
+    assert printable(text) == "caf\u00e9\n\\x1b]0;t\\x07\\x9b2J\\u202e \\ud83d\\r\\tend"
+    assert in_a_line(text) == printable(text).replace("\n", "\\n")
+    assert in_a_line("x" * 9, 3) == "xxx…"

@@ -21,7 +21,7 @@ import typer
 from typer.core import TyperGroup
 
 from harness.errors import UserError
-from harness.foreign import reason_of
+from harness.foreign import printable, reason_of
 from harness.project import publishing_dir
 from harness.selection import names
 from harness.selection.names import DEFAULT_PROFILE, DEFAULT_SEEDS
@@ -343,7 +343,7 @@ def saying(out: Console) -> Callable[[str], None]:
 
 def note(message: str) -> None:
     """Print a message on stderr."""
-    sys.stderr.write(f"harness: {message}\n")
+    sys.stderr.write(printable(f"harness: {message}\n"))
 
 
 @contextmanager
@@ -401,7 +401,7 @@ def text_table(headings: Sequence[str], rows: Iterable[Sequence[str]], right: st
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for at, (heading, *texts) in enumerate(zip(headings, *lines, strict=True)):
         table.add_column(
-            Text(heading),
+            Text(printable(heading)),
             justify="right" if str(at) in right else "left",
             overflow="fold",
             no_wrap=not any(" " in text for text in (heading, *texts)),

@@ -19,6 +19,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from harness.errors import HarnessError, UserError
+from harness.foreign import printable
 from harness.quiet import silence
 
 COMMANDS = {
@@ -130,7 +131,7 @@ class HarnessGroup(TyperGroup):
             return done
         except HarnessError as error:
             sys.stdout.flush()
-            sys.stderr.write(f"harness: {error}\n")
+            sys.stderr.write(printable(f"harness: {error}\n"))
             raise typer.Exit(error.exit_code) from error
         except OSError as error:
             if error.errno not in _OF_A_PATH:

@@ -110,7 +110,8 @@ def _fetched(file: HomeFile) -> bytes:
             content: bytes = response.read(LARGEST_BYTES + 1)
     except OSError as error:
         raise HarnessError(
-            f"Cannot fetch {file.url} ({error}); fetch it elsewhere and name its folder with --data"
+            f"Cannot fetch {file.url} ({in_a_line(str(error))}); fetch it elsewhere and name its "
+            "folder with --data"
         ) from error
     digest = hashlib.sha256(content).hexdigest()
     if digest != file.sha256:

@@ -23,7 +23,7 @@ from pydantic import Field
 
 from harness.errors import HarnessError, UserError
 from harness.evaluation.files import path_part
-from harness.foreign import read_json
+from harness.foreign import in_a_line, read_json
 from harness.project import evaluations_dir
 from harness.runtime.files import sha256_of, write_whole
 from harness.runtime.manifest import utc_now
@@ -318,7 +318,8 @@ def load(path: Path) -> Kept:
     try:
         return Kept.model_validate(read_json(path.read_bytes()))
     except (OSError, ValueError) as error:
-        raise HarnessError(f"Cannot read {path} ({error}); delete it and evaluate again") from error
+        why = in_a_line(" ".join(str(error).split()), 200)
+        raise HarnessError(f"Cannot read {path} ({why}); delete it and evaluate again") from error
 
 
 def all_kept(root: Path) -> list[Path]:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Self
 
 from harness.errors import HarnessError
+from harness.foreign import in_a_line
 from harness.runtime import supervisor
 from harness.runtime.supervisor import GRACE_S
 
@@ -91,7 +92,7 @@ class Program:
         lines = [line.strip() for line in text.splitlines() if line.strip()]
         found = (_RAISED.search(line) for line in lines if not _HARMLESS.search(line))
         raised = next((match[1] for match in found if match), "")
-        words = (raised or " | ".join(lines[-3:]) or "nothing")[:_LONGEST_QUOTE]
+        words = in_a_line(raised or " | ".join(lines[-3:]) or "nothing", _LONGEST_QUOTE)
         return f"its last words: {words} (all of them in {self.log})"
 
     def wait_until_healthy(

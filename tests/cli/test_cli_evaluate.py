@@ -215,6 +215,23 @@ def test_battles_and_judgments_are_scored_without_a_judge(
     assert found["judge"] == "gpt-4"
 
 
+def test_names_that_a_file_gives_are_printed_and_not_obeyed(call: Any, tmp_path: Path) -> None:
+    """A model and a judge in a table, and a question's id in an error."""
+    hostile = "\x1b]0;owned\x07\x9b2J\u202e"
+    rating = {"question_id": 1, "model": hostile, "judge": [hostile, "x"], "turn": 1, "score": 4}
+    ratings = write_lines(tmp_path / "ratings.jsonl", rating, {**rating, "turn": 2})
+    scored = call("evaluate", "mt_bench", "--judgments", str(ratings), "--no-track")
+    question = {"question_id": hostile, "category": "c", "turns": ["first", "second"]}
+    folder = write_mt_bench(tmp_path / "data", question)
+    other = {"question_id": 1, "model_id": "m", "choices": [{"turns": ["a", "b"]}]}
+    write_lines(folder / "answers.jsonl", other)
+    refused = call(*arguments(folder))
+    assert (scored.exit_code, refused.exit_code) == (0, 2)
+    for said in (scored.stdout, refused.stderr):
+        assert "owned" in said
+        assert {c for c in said if not c.isprintable()} == {"\n"}
+
+
 def test_scores_that_cannot_be_kept_are_printed_all_the_same(
     call: Any, ratings: Path, folders: Path, tracked: list[Path]
 ) -> None:

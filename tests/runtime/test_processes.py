@@ -176,6 +176,7 @@ def test_the_first_exception_is_quoted_or_else_the_last_lines(tmp_path: Path) ->
     for text, quoted in (
         ("\n".join(lines), "torch.OutOfMemoryError: the GPU is full"),
         ("0\none\ntwo\n\nthree\n", "one | two | three"),
+        ("RuntimeError: \x1b]0;owned\x07", "RuntimeError: \\x1b]0;owned\\x07"),
         ("", "nothing"),
     ):
         log.write_text(text)

@@ -32,7 +32,7 @@ from harness.evaluation.scores import (
     write_json,
     write_lines,
 )
-from harness.foreign import read_json, read_plain, reason_of
+from harness.foreign import in_a_line, read_json, read_plain, reason_of
 from harness.project import evaluations_dir
 from harness.runtime.stage import Json, fingerprint_of
 
@@ -151,9 +151,9 @@ def measure(
                 apply_chat_template=False,
             )
         except OSError as error:
-            words = " ".join(str(error).split())
+            words = in_a_line(" ".join(str(error).split()), 300)
             raise HarnessError(
-                f"lm-eval cannot load a model or a data set ({words[:300]}); put it into the hub's "
+                f"lm-eval cannot load a model or a data set ({words}); put it into the hub's "
                 "cache, or let it be fetched with HF_HUB_OFFLINE=0"
             ) from error
         except ImportError as error:
