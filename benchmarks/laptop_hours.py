@@ -3,7 +3,7 @@
 A policy of SmolLM2-135M's shape answers, is rewarded, trained and judged by `harness run`, on a few
 prompts; a creator of Qwen3-0.6B's shape is served by vLLM and asked to write. Weights are random,
 so that every answer has the longest length: what is printed is an upper bound. Prompts and answers
-have as many tokens as the cost table assumes. Nothing else should run meanwhile.
+have typical lengths. Nothing else should run meanwhile.
 
 Prints one JSON object: seconds measured, and hours of one seed of table 4 for its first row, for a
 row of eva beside it, and for all nine. It takes ten minutes.

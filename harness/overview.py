@@ -197,14 +197,11 @@ def _own(file: str) -> object:
 
 def _shipped() -> Iterator[tuple[Path, Callable[[], object]]]:
     """Yield each further YAML file shipped with the package, and its reader."""
-    from harness.cost import assumptions as cost
     from harness.endpoint.prices import SHIPPED, read_prices
     from harness.registry.documents import read_yaml
     from harness.registry.training import CONFIGURATIONS
     from harness.worlds.real.creator import OWN_TEMPLATES, read_templates
 
-    yield cost.ASSUMPTIONS, cost.assumptions
-    yield cost.SPEEDS, cost.speeds
     yield OWN_TEMPLATES, partial(read_templates, OWN_TEMPLATES)
     yield SHIPPED, read_prices
     for file in sorted(CONFIGURATIONS.glob("*.yaml")):

@@ -1,6 +1,6 @@
 """What this machine has, what a profile needs, and what to type if something is missing.
 
-Packages and engines, GPUs and disk are checked here; the profile's world checks its own parts.
+Packages, engines and GPUs are checked here; the profile's world checks its own parts.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import platform
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 
-from harness.cost.assumptions import assumed, parameters_of, priced_gpus
 from harness.errors import HarnessError, UserError
 from harness.pipeline import factory
 from harness.project import store_dir, work_dir
@@ -109,13 +108,6 @@ def _gpus() -> list[VisibleGpu]:
     ]
 
 
-SMALL_RUN_GB, SMALL_STAGE_GB = 1.0, 0.003
-"""Free disk, in GB, required for a full run in the embedded world, and per stage."""
-
-SHARE_OF_NOMINAL = 0.95
-"""Required fraction of nominal GPU memory; nvidia-smi reports slightly less or more."""
-
-
 class Readiness(Output):
     """Everything a profile, or what is left of a table at it, needs; met or not."""
 
@@ -196,7 +188,7 @@ def refuse_to_start(
 ) -> list[str]:
     """Check everything that stages need before any is computed; return advice.
 
-    If other machines compute them, this one's packages, GPUs and disk are not checked.
+    If other machines compute them, this one's packages and GPUs are not checked.
 
     Raises:
         UserError: Something is missing; the message lists everything, with what to type.
@@ -222,16 +214,14 @@ def to_download(needs: Iterable[Requirement], profile: str, name: str | None) ->
 
 
 def requirements(demand: Demand, *, here: bool = True) -> list[Requirement]:
-    """Return everything that is needed; packages, GPUs and disk only if computed here.
+    """Return everything that is needed; packages and GPUs only if computed here.
 
     Sends no requests.
     """
     outside = list(demand.requirements())
     if not here or demand.stages == {}:
         return outside
-    gpus = _gpus()
-    local = [*_gpus_for(demand, gpus), *_packages(demand)]
-    return [*local, *outside, *_too_large(demand, gpus), _disk(demand)]
+    return [*_gpus_for(demand, _gpus()), *_packages(demand), *outside]
 
 
 def _loading(demand: Demand) -> list[str]:
@@ -275,62 +265,11 @@ def _engine(engine: str) -> Requirement:
 
 
 def _gpus_for(demand: Demand, there: Sequence[VisibleGpu]) -> Iterator[Requirement]:
-    """Yield the requirement for the profile's GPUs, as many as its stages hold."""
-    profile = demand.profile
-    wanted = priced_gpus(profile)
-    if wanted is None:
-        return
-    count = wanted.count
-    if demand.stages is not None:
-        # Without a `hardware` section, each stage gets the whole machine.
-        held = factory.needs_of(profile)
-        each = (held.of(k).gpus if profile.hardware else count for k in _loading(demand))
-        count = max(each, default=0)
-    if not count:
-        return
-    gb = wanted.gpu.memory / GB
-    fit = [gpu for gpu in there if gpu.memory_gb >= SHARE_OF_NOMINAL * gb]
-    names = ", ".join(f"{gpu.name} with {gpu.memory_gb} GB" for gpu in there) or "none"
-    found = f"{names} here, {count} with {gb:g} GB needed"
-    do = "run on such a machine (`nvidia-smi` lists what it has), or choose a smaller profile"
-    met = len(fit) >= count
-    yield Requirement("GPU", "met" if met else "missing", found, "" if met else do)
-
-
-def _too_large(demand: Demand, gpus: Sequence[VisibleGpu]) -> Iterator[Requirement]:
-    """Yield the served models that do not fit into their fraction of the largest GPU's memory."""
-    largest = max((gpu.memory_gb for gpu in gpus), default=None)
-    serving = demand.profile.serving
-    served = [(str(it.model), it) for it in demand.servers]
-    if serving is not None and serving.policy is not None and demand.served:
-        served.append((demand.profile.policy, serving.policy))
-    for model, it in served:
-        size = parameters_of(model)
-        if size is None or largest is None:
-            continue
-        lacks = it.lacking_gb(largest, size * (4 if it.dtype == "float32" else 2) / GB)
-        if lacks:
-            yield Requirement(
-                f"memory to serve {model.partition('@')[0]}", "missing",
-                f"{lacks:.1f} GB more than its share of {largest} GB",
-                "raise its `gpu_memory` in the profile's `serving`, or lower `cache_gb`",
-            )  # fmt: skip
-
-
-def _disk(demand: Demand) -> Requirement:
-    """Return the disk requirement for downloads and for what trainings keep."""
-    kinds, profile, more = demand.stages, demand.profile, ""
-    kept, policy = assumed("disk.parameter"), parameters_of(profile.policy)
-    gb = sum((parameters_of(model) or 0) * kept for model in demand.lacking_models) / GB
-    if policy is None:
-        gb += SMALL_RUN_GB if kinds is None else SMALL_STAGE_GB * sum(kinds.values())
-    else:
-        count = sum(kinds.get(kind, 0) for kind in factory.TRAINING_KINDS) if kinds else 1
-        gb += policy * (kept * count + assumed("disk.checkpoint") * bool(count)) / GB
-        more = f" for models that are missing and {counted(count, 'training')}"
-    if kinds is None and profile.priced_for is not None:
-        more += f"; `harness plan all --profile {profile.asked_as}` says what all takes"
-    free = _free_gb()
-    found = f"{free:,.1f} GB free for {store_dir()}, {gb:,.1f} needed{more}"
-    do = "free some, or name another folder in HARNESS_WORK"
-    return Requirement("disk", "met" if free >= gb else "missing", found, "" if free >= gb else do)
+    """Yield the requirement for as many GPUs as a stage holds."""
+    held = factory.needs_of(demand.profile)
+    count = max((held.of(kind).gpus for kind in _loading(demand)), default=0)
+    if count:
+        names = ", ".join(f"{gpu.name} with {gpu.memory_gb} GB" for gpu in there) or "none"
+        found, met = f"{names} here, {count} needed", len(there) >= count
+        do = "run on such a machine (`nvidia-smi` lists what it has), or choose a smaller profile"
+        yield Requirement("GPU", "met" if met else "missing", found, "" if met else do)

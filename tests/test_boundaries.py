@@ -31,7 +31,7 @@ LAYERS = (
     {"evaluation", "inference"},  # have what `models` loads answer, for a judge or by any engine
     {"training", "worlds"},  # train what `models` loads; answer for what a profile names
     {"pipeline"},  # turns recipes into stages that call all of the above
-    {"report", "cost"},
+    {"report"},
     {"tracking"},  # shows in MLflow what the store and the reports hold
     {"preflight"},
     {"selection"},
@@ -65,7 +65,6 @@ HEAVY = ("torch", "transformers", "trl", "mlflow", "datasets", "optuna", "pandas
 
 LIGHT = (
     "harness.cli",
-    "harness.cost",
     "harness.endpoint",
     "harness.evaluation",
     "harness.registry",

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from harness.cost.price import Limits
     from harness.report.answer import ReportAnswer
     from harness.runtime import EngineOptions
     from harness.selection.selection import Selection
@@ -146,26 +145,6 @@ class RunArguments:
         from harness.selection.selection import select
 
         return select(self.table, self.profile, self.rows, self.seeds, self.settings)
-
-
-@dataclass(frozen=True)
-class LimitOptions:
-    """Maximum cost of a plan."""
-
-    max_gpu_hours: Annotated[
-        float | None,
-        option("--max-gpu-hours", "H", "Fail if the estimated rest exceeds H GPU hours."),
-    ] = None
-    budget_usd: Annotated[
-        float | None,
-        option("--budget-usd", "B", "Fail if judge and creator would exceed B dollars."),
-    ] = None
-
-    @property
-    def checked(self) -> Limits:
-        from harness.cost.price import Limits
-
-        return Limits(self.max_gpu_hours, self.budget_usd)
 
 
 @dataclass(frozen=True)

@@ -58,6 +58,10 @@ DryRunOption = Annotated[
         "Show the plan, and with `--engine slurm` the batch scripts; compute nothing.",
     ),
 ]
+BudgetOption = Annotated[
+    float | None,
+    common.option("--budget-usd", "B", "Send no request to an endpoint that could pass B dollars."),
+]
 UntilDecidedOption = Annotated[
     bool,
     common.option(
@@ -82,11 +86,11 @@ app = typer.Typer(rich_markup_mode=None)
 
 
 @app.command("run", epilog="Example: harness run table4 --seeds 0-4")
-@common.takes(common.RunArguments, common.EngineChoice, common.LimitOptions)
+@common.takes(common.RunArguments, common.EngineChoice)
 def run(
     asked: common.RunArguments,
     engine: common.EngineChoice,
-    limits: common.LimitOptions,
+    budget_usd: BudgetOption = None,
     fail_fast: FailFastOption = False,
     dry_run: DryRunOption = False,
     until_decided: UntilDecidedOption = False,
@@ -98,16 +102,14 @@ def run(
     Finished stages are kept: after Ctrl-C, after a failure or with more seeds, the same command
     continues. `all-offline` and `all` plan their tables together, so that shared stages run once,
     skip the tables that the profile can't run, and end with one line per table instead of its
-    report. If the estimated cost of the rest (`harness plan`) exceeds a limit, nothing starts.
+    report.
     """
     if max_seeds is not None and not until_decided:
         raise UserError("`--max-seeds` goes with `--until-decided`; give both, or neither")
     where = engine.options
 
     def once(asked: common.RunArguments, level: float | None = None) -> Reports:
-        planned = asked.selection.plan(jobs=asked.jobs, limits=limits.checked)
-        if limits != common.LimitOptions():
-            planned.refuse_over_limits()
+        planned = asked.selection.plan(jobs=asked.jobs, budget_usd=budget_usd)
         if dry_run:
             show_plan(planned, as_json)
             scripts = [] if as_json else planned.batch_scripts(where)

@@ -134,8 +134,8 @@ def validate(files: FilesArgument = None, as_json: common.JsonOption = False) ->
         f"with {counted(found.ours.runs, 'further run')}, {counted(found.figures, 'figure')}, "
         f"{counted(found.figure_claims, 'claim')} outside tables, "
         f"{counted(found.profiles, 'profile')}, {counted(found.sweeps, 'sweep')}, "
-        f"{counted(found.deviations, 'deviation')}; templates, prices and cost assumptions "
-        "are valid too."
+        f"{counted(found.deviations, 'deviation')}; templates and prices are valid "
+        "too."
     )
     if found.files:
         common.print_all([unbroken(f"Your own are valid too: {', '.join(found.files)}.")])

@@ -7,7 +7,6 @@ seeds of a run share one reward model: if a stage trains it, its seed is fixed.
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -103,11 +102,10 @@ def needs_of(profile: Profile) -> Needs:
     hardware, threads = profile.hardware, profile.threads
     if hardware is None:
         return Needs(other=Need(threads))
-    on_gpus = profile.priced_for is not None
     kinds = {kind: Need(asks=kind in _ASKING) for kind in KINDS}
     for kind in (*_RUNNING, *TRAINING_KINDS):
         gpus = hardware.devices if kind in TRAINING_KINDS else 1
-        kinds[kind] = Need(threads, gpus if on_gpus else 0)
+        kinds[kind] = Need(threads, 0 if hardware.on_cpu else gpus)
     for kind, said in hardware.stages.items():
         if kind not in kinds:
             raise UserError(
@@ -183,20 +181,6 @@ class Turns:
 
     def order(self, stages: Sequence[Stage]) -> list[Turn[Stage]]:
         return turns(stages, lambda stage: stage.inputs.values(), self.wanted)
-
-    def starts(self, stages: Sequence[Stage]) -> Counter[ServedRole]:
-        """Return how many times each role's server is started for some stages."""
-        found: Counter[ServedRole] = Counter()
-        before: str | None = None
-        for turn in self.order(stages):
-            if turn.role is None:
-                continue
-            if turn.role != before:
-                found.update(self.roles(turn.stages[0]))
-            before = turn.role
-            if self.gpus > 1:
-                found["policy"] += sum(map(self._is_answered, turn.stages))
-        return Counter({role: number for role, number in found.items() if number})
 
     def _is_answered(self, stage: Stage) -> bool:
         """Return whether a stage's answers come from the profile's policy server."""

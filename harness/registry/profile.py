@@ -172,14 +172,6 @@ class BenchmarkSettings(Strict):
         return self.items if isinstance(self.items, int) else self.items[score]
 
 
-class PricedFor(Strict):
-    """The GPUs that plans are priced for; they do not affect results."""
-
-    gpu: str
-    """GPU type, by its name in the cost model."""
-    gpus: Count
-
-
 class Profile(documents.Sourced):
     name: Id
     scale: Literal["toy", "reduced", "paper"]
@@ -188,8 +180,6 @@ class Profile(documents.Sourced):
     engine: Literal["transformers", "vllm", "sglang", "endpoint"]
     threads: Count
     dtype: Literal["float32", "bfloat16"]
-    priced_for: PricedFor | None = None
-    """The GPUs it is meant for; null if it needs none."""
     x: Count
     """Prompts per iteration."""
     prompts: PromptSettings

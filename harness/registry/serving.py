@@ -70,10 +70,6 @@ class Served(Strict):
         names = {"engine", "model", "dtype", "max_length", "template", "sampling"}
         return self.model_dump(mode="json", include=names)
 
-    def lacking_gb(self, gpu_gb: float, weights_gb: float) -> float:
-        """Return the GB that its weights and KV cache exceed its fraction of a GPU by, or 0."""
-        return max(0.0, weights_gb + (self.cache_gb or 0.0) - self.gpu_memory * gpu_gb)
-
 
 class Serving(Strict):
     """Servers that the harness starts, shares and stops, by role; others run elsewhere."""

@@ -109,6 +109,7 @@ class Engine:
         fallback: Expected seconds by kind, for scheduling until a stage of that kind is done.
         threads: Compute threads per worker.
         hardware: How stages are to use a machine, passed to them unchanged.
+        environment: Further environment variables of the workers.
     """
 
     store: Store
@@ -122,6 +123,7 @@ class Engine:
     fallback: Mapping[str, float] = field(default_factory=dict)
     threads: int = 1
     hardware: Mapping[str, Json] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
     needs: Needs | None = None
     where: EngineOptions = HERE
     _keeps: bool = field(default=False, init=False)
@@ -171,12 +173,13 @@ class Engine:
     def crew(self) -> Crew:
         needs = self.all_needs
         if self.where.engine == "local":
-            environment = worker_environment(self.threads)
+            environment = worker_environment(self.threads) | dict(self.environment)
             jobs = self.jobs or available_cores()
             return LocalCrew(jobs, self.setup, environment, self.log_dir, needs)
         from harness.runtime.host import order
 
-        asked = order(self.setup, self.threads, self.log_dir / self.where.engine)
+        folder = self.log_dir / self.where.engine
+        asked = order(self.setup, self.threads, folder, self.environment)
         if self.where.engine == "ray":
             from harness.runtime.ray_engine import RayCrew
 

@@ -47,7 +47,9 @@ class HostOrder(TypedDict):
     setup: WorkerSetup
 
 
-def order(setup: WorkerSetup, threads: int, log_dir: Path) -> HostOrder:
+def order(
+    setup: WorkerSetup, threads: int, log_dir: Path, environment: Mapping[str, str]
+) -> HostOrder:
     """Return the order for hosts of this process, the driver.
 
     The work folder, with the paid replies and the one spending ledger, is given by its full path,
@@ -57,7 +59,11 @@ def order(setup: WorkerSetup, threads: int, log_dir: Path) -> HostOrder:
         "code": code_digest(),
         "path": [entry or os.getcwd() for entry in sys.path],
         "threads": threads,
-        "environment": {**own_variables(os.environ), "HARNESS_WORK": str(work_dir())},
+        "environment": {
+            **own_variables(os.environ),
+            **environment,
+            "HARNESS_WORK": str(work_dir()),
+        },
         "log_dir": str(log_dir),
         "setup": setup,
     }

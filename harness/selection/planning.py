@@ -1,4 +1,4 @@
-"""Plans: what running a selection would compute, how long the rest takes, and what it costs."""
+"""Plans: what running a selection computes, how long the rest takes, and what it asks for."""
 
 from __future__ import annotations
 
@@ -11,13 +11,19 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from harness import runtime
-from harness.cost.price import Limits, PlanPrice, over_limits
-from harness.errors import HarnessError, UserError
-from harness.pipeline import factory
-from harness.pipeline.factory import Turns, engine_of
+from harness.errors import UserError
+from harness.pipeline.estimate import (
+    PaidRequests,
+    Timings,
+    finished_stages,
+    left_s,
+    requests_of,
+)
+from harness.pipeline.factory import Turns, engine_of, needs_of
 from harness.pipeline.runs import GroupRuns, TableRuns, Work, parts_of
 from harness.project import work_dir
 from harness.registry.declared import own_file
+from harness.registry.serving import variable
 from harness.runtime import Event, Stage
 from harness.runtime.crew import visible_gpus
 from harness.selection.names import DEFAULT_PROFILE, Say, again, ignore, workers_of
@@ -30,8 +36,6 @@ if TYPE_CHECKING:
     from harness.tracking import Tracker
 
 Observe = Callable[[Event], None]
-
-NO_LIMITS = Limits()
 
 
 class Counts(Strict):
@@ -75,7 +79,7 @@ class LeftOutTable(Strict):
 
 
 class PlanSummary(Output):
-    """What a plan contains, what is done, and the time or cost of the rest."""
+    """What a plan contains, what is done, and what the rest takes."""
 
     table: str
     """The table, figure or group."""
@@ -96,11 +100,12 @@ class PlanSummary(Output):
     jobs: int
     """Number of workers the estimate assumes."""
     estimated_s: float | None
-    """Estimated seconds until everything is done; null if there is a price instead, or if a kind of
-    stage that is left was never timed at the profile."""
+    """Estimated seconds until everything is done; null if a kind of stage was never timed."""
+    untimed: list[str]
+    """Kinds of stages that are left and were never timed in this store at this profile."""
     failures: list[Failure]
-    price: PlanPrice | None
-    """Cost of what is left; null at a profile that costs nothing."""
+    requests: list[PaidRequests]
+    """Requests of what is left to models that the harness does not serve itself."""
 
     @property
     def headline(self) -> str:
@@ -121,10 +126,11 @@ class PlanSummary(Output):
             return "All stages are done."
         retried = f" ({stages.failed} failed before)" if stages.failed else ""
         done = f"{stages.done} done, {left} to compute{retried}"
-        if self.price is not None:
-            return f"{done}."
         if self.estimated_s is None:
-            return f"{done}; nothing was timed at {self.profile} yet to say how long that takes."
+            return (
+                f"{done}; no estimate of the time, since this store has no finished stage at "
+                f"{self.profile} of the kind {', '.join(self.untimed)}."
+            )
         return f"{done}: about {duration(self.estimated_s)} with {counted(self.jobs, 'worker')}."
 
 
@@ -137,22 +143,27 @@ class RunPlan:
         store: What has been computed.
         name: The selection's name on the command line.
         jobs: Maximum concurrent stages, if requested.
-        limits: Spending limits, for a profile whose plans have a price.
+        budget_usd: Dollars after which no request is sent to an endpoint, if limited.
     """
 
     work: Work
     store: runtime.Store
     name: str
     jobs: int | None = None
-    limits: Limits = NO_LIMITS
+    budget_usd: float | None = None
 
     def __repr__(self) -> str:
         return f"<plan: {self.headline}>"
 
     @cached_property
     def workers(self) -> int:
-        """Number of workers the estimate assumes."""
-        return workers_of(self.jobs)
+        """Number of stages computed at once, by default as many as there are GPUs or cores for."""
+        profile, cores = self.work.profile, workers_of(self.jobs)
+        if self.jobs:
+            return self.jobs
+        if profile.hardware is not None and not profile.hardware.on_cpu:
+            return max(1, len(visible_gpus()))
+        return max(1, cores // profile.threads)
 
     @cached_property
     def stages(self) -> runtime.Plan:
@@ -177,53 +188,18 @@ class RunPlan:
         return again(self.name, work.profile.asked_as, work.seeds, rows)
 
     @cached_property
-    def _is_priced(self) -> bool:
-        """Whether the profile uses external models, so that plans have a price, not a time."""
-        from harness.worlds.lookup import world_of
-
-        return not world_of(self.work.profile).self_contained
-
-    @cached_property
-    def price(self) -> PlanPrice | None:
-        """The price of what is left; None for a profile without prices.
-
-        Raises:
-            UserError: There are limits, and the profile costs nothing.
-        """
-        profile = self.work.profile
-        if not self._is_priced:
-            if self.limits != NO_LIMITS:
-                raise UserError(
-                    f"`{profile.name}` runs on this machine and costs nothing; leave out the "
-                    "limits on what it may cost"
-                )
-            return None
-        from harness.cost.assumptions import priced_gpus
-        from harness.cost.pricing import price
-
-        done = {
-            name: self.store.manifest(name).get("wall_s")
-            for name, state in self._states.items()
-            if state == "done"
-        }
-        return price(self.stages, profile, priced_gpus(profile), done)
-
-    def refuse_over_limits(self) -> None:
-        """Raise HarnessError if the price exceeds a limit."""
-        price = self.price
-        sentence = None if price is None else over_limits(price, self.limits)
-        if sentence is not None:
-            raise HarnessError(sentence)
+    def _left(self) -> tuple[Stage, ...]:
+        return tuple(stage for stage in self.stages if self._state(stage) != "done")
 
     @cached_property
     def summary(self) -> PlanSummary:
         """What is done and what is left."""
-        work, price = self.work, self.price
+        work = self.work
         group = work if isinstance(work, GroupRuns) else None
         by_kind: dict[str, list[Stage]] = {}
         for stage in self.stages:
             by_kind.setdefault(stage.kind, []).append(stage)
-        left_s = self._left_s(by_kind) if price is None else None
+        seconds, untimed = self._estimate
         runs = work.runs.values()
         needed = Counter([s.fingerprint for run in runs for s in runtime.Plan(run.targets)])
         return PlanSummary(
@@ -242,9 +218,10 @@ class RunPlan:
             stages=Counts(**self._counts(self.stages)),
             kinds=[KindCounts(kind=kind, **self._counts(own)) for kind, own in by_kind.items()],
             jobs=self.workers,
-            estimated_s=None if left_s is None else round(left_s, 1),
+            estimated_s=None if seconds is None else round(seconds, 1),
+            untimed=untimed,
             failures=[self._failure(s) for s in self.stages if self._state(s) == "failed"],
-            price=price,
+            requests=self._requests,
         )
 
     def _state(self, stage: Stage) -> runtime.State:
@@ -268,20 +245,43 @@ class RunPlan:
             reason=recorded["reason"] if recorded else "the reason was not recorded",
         )
 
-    def _left_s(self, by_kind: Mapping[str, Sequence[Stage]]) -> float | None:
-        """Estimate the seconds until everything is done; None if that would be a guess.
+    @cached_property
+    def _requests(self) -> list[PaidRequests]:
+        return requests_of(self.work.profile, self._left)
 
-        The shipped timings are for `micro`. At another profile, a kind of stage is timed once one
-        of its stages is done.
-        """
-        states = {kind: {self._state(stage) for stage in own} for kind, own in by_kind.items()}
-        untimed = any("done" not in found for found in states.values())
-        if untimed and self.work.profile.name != DEFAULT_PROFILE:
-            return None
-        if all(found == {"done"} for found in states.values()):
-            return 0.0
-        tally = runtime.Tally(self.stages, self.store, self.workers, factory.EXPECTED_S)
-        return tally.remaining_s()
+    @cached_property
+    def _estimate(self) -> tuple[float | None, list[str]]:
+        """Seconds until everything is done, or None and the kinds that were never timed."""
+        profile, shipped = self.work.profile, self.work.profile.name == DEFAULT_PROFILE
+        own = [
+            (stage, self.store.manifest(stage.fingerprint)["wall_s"])
+            for stage in self.stages
+            if self._state(stage) == "done"
+        ]
+        seconds = self._seconds(Timings(own, shipped=shipped))
+        if None in seconds.values() or not own:
+            # Others' stages are read only if they are needed: a store may have many.
+            seconds = self._seconds(Timings(finished_stages(self.store), shipped=shipped))
+        known = {name: it for name, it in seconds.items() if it is not None}
+        if untimed := {stage.kind: None for stage in self._left if stage.fingerprint not in known}:
+            return None, list(untimed)
+        needs = needs_of(profile)
+        held = {stage.kind: needs.of(stage.kind).gpus or 1 for stage in self._left}
+        return left_s(self._left, known, held, self.workers), []
+
+    def _seconds(self, timings: Timings) -> dict[str, float | None]:
+        return {stage.fingerprint: timings.seconds(stage) for stage in self._left}
+
+    def _refuse_unknown_prices(self) -> None:
+        """Raise a UserError if there is a budget that cannot be kept."""
+        if self.budget_usd is None:
+            return
+        for of in (it for it in self._requests if it.usd is None):
+            raise UserError(
+                f"--budget-usd needs the price of {of.model}, which is not known; give it in "
+                f"{variable(of.role, 'PRICE')}, as dollars for a million tokens in and out "
+                "(`1.25,5`; `0,0` for a model of your own)"
+            )
 
     def run(
         self,
@@ -348,14 +348,13 @@ class RunPlan:
         return {what: str(file) for what, file in files.items() if file is not None}
 
     def _prepare(self, on_note: Say, *, here: bool) -> None:
-        """Check everything that stages need, and tell the workers their budget."""
+        """Check everything that stages need, and that a budget can be kept."""
         from harness.preflight import refuse_to_start
 
+        self._refuse_unknown_prices()
         left = self.stages.pending(self.store)
         for advice in refuse_to_start(self.work.profile, left, self.name, here=here):
             on_note(advice)
-        if self.limits.usd is not None:
-            os.environ["HARNESS_BUDGET_USD"] = f"{self.limits.usd!r}"
 
     @contextmanager
     def _tracked(
@@ -398,11 +397,11 @@ class RunPlan:
     ) -> runtime.Engine:
         from harness.pipeline import steps
 
-        profile, jobs = self.work.profile, self.jobs
-        if not jobs and profile.serving is not None and profile.priced_for is None:
-            # Large models on CPU each need the profile's number of threads.
-            jobs = max(1, runtime.available_cores() // profile.threads)
-        logs = work_dir() / "logs"
+        profile, jobs, logs = self.work.profile, self.jobs, work_dir() / "logs"
+        if profile.hardware is None or profile.hardware.on_cpu:
+            jobs = self.workers  # on GPUs, those limit what runs at once
+        if self.budget_usd is not None:
+            more["environment"] = {"HARNESS_BUDGET_USD": repr(self.budget_usd)}
         functions = steps.FUNCTIONS
         return engine_of(
             profile, self.store, functions, logs, stages, jobs=jobs, where=where, **more

@@ -39,7 +39,6 @@ from harness.selection.names import (
 from harness.words import seeds_text
 
 if TYPE_CHECKING:
-    from harness.cost.price import Limits
     from harness.pipeline.runs import FigureRuns, Work
     from harness.report.build import StoredTable
     from harness.report.page.contents import Contents
@@ -95,7 +94,7 @@ class Selection:
         return again(self.name, self.profile.asked_as)
 
     def plan(
-        self, seeds: Seeds = None, jobs: int | None = None, limits: Limits | None = None
+        self, seeds: Seeds = None, jobs: int | None = None, *, budget_usd: float | None = None
     ) -> RunPlan:
         """Return what a run would compute, and how much is done.
 
@@ -104,17 +103,18 @@ class Selection:
         Args:
             seeds: Root seeds; by default the selection's, else 0 to 2.
             jobs: Number of workers; one per core by default.
-            limits: Spending limits, for a profile whose plans have a price.
+            budget_usd: Dollars after which no request is sent to an endpoint.
 
         Raises:
             UserError: The profile cannot run it, a row does not exist, or a number is invalid.
         """
-        from harness.cost.price import Limits
         from harness.selection.planning import RunPlan
 
         work = self.work(self._asked(seeds) or seeds_of(DEFAULT_SEEDS))
         workers_of(jobs)
-        return RunPlan(work, Store(store_dir()), self.name, jobs, limits or Limits())
+        if budget_usd is not None and not 0.0 <= budget_usd < float("inf"):
+            raise UserError(f"--budget-usd is {budget_usd:g}; give dollars, 0 or more")
+        return RunPlan(work, Store(store_dir()), self.name, jobs, budget_usd)
 
     def run(
         self,

@@ -64,7 +64,7 @@ MISTAKES = {
     "plan figure11": "there is no figure `figure11`; did you mean `figure1",
     "run figure": "there is no figure `figure`",
     "claims figure4 --profile micr": "did you mean `micro`?",
-    "plan table4 --profile paper --seeds 0 --max-gpu-hours -1": "is no limit",
+    "run table4 --budget-usd -1": "--budget-usd is -1",
     "doctor table99": "there is no table `table99`",
     "doctor table99 --profile laptop": "there is no table `table99`",
     "doctor table1 --profile laptop": "`table1` cannot run on the profile `laptop`",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,18 @@ from harness.pipeline.runs import plan_table
 from harness.registry.declared import load_tables
 from harness.registry.profile import load_profiles
 from harness.runtime import Plan, Store
+
+
+@pytest.fixture
+def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A machine without models, benchmarks and prices of its own."""
+    for name in ("HARNESS_MODELS", "HARNESS_BENCHMARKS", "HF_HOME", "HF_HUB_CACHE"):
+        monkeypatch.setenv(name, str(tmp_path / "nothing"))
+    for role in ("CREATOR", "SCORER", "JUDGE"):
+        monkeypatch.delenv(f"HARNESS_{role}_PRICE", raising=False)
+    real = metadata.version
+    alpaca = "0.6.6"  # without the package, its judge is not asked
+    monkeypatch.setattr(metadata, "version", lambda n: alpaca if n == "alpaca-eval" else real(n))
 
 
 def test_a_plan_counts_each_distinct_stage_once(says: Any, folders: Path) -> None:
@@ -79,12 +92,61 @@ def test_another_value_of_a_setting_is_a_profile_of_its_own(says: Any, folders: 
     assert {one[name] for name in one.keys() - other.keys()} == {"train", "answer", "judge"}
 
 
-def test_the_time_at_a_profile_of_ones_own_is_unknown_until_something_was_timed(
-    call: Any, mini: Path
+def test_the_time_at_a_profile_of_ones_own_is_that_of_its_stages_in_the_store(
+    call: Any, says: Any, mini: Path, folders: Path
 ) -> None:
-    said = call("plan", "table4", "--profile", str(mini)).stdout
-    assert "nothing was timed at mini yet" in said
-    assert "about" not in said
+    """Seed 0 was computed, in no time; so the others are estimated from it."""
+    asked = ("plan", "table4", "--rows", "dpo-1", "--profile", str(mini), "--seeds")
+    said = " ".join(call(*asked, "0").stdout.split())
+    assert "no estimate of the time, since this store has no finished stage at mini" in said
+    assert "train" in says("plan", *asked, "0")["untimed"]
+    store, table = Store(folders / "store"), load_tables()["table4"]
+    profile = load_profiles(mini)["mini"]
+    for stage in Plan(plan_table(table, profile, [0], ["dpo-1"]).targets):
+        with store.writing(stage):
+            pass
+    found = says("plan", *asked, "1")
+    assert found["untimed"] == []
+    assert 0.0 <= found["estimated_s"] < 10.0
+    assert says("plan", *asked, "0")["estimated_s"] == 0.0
+
+
+def test_a_plan_lists_the_requests_to_paid_models(
+    says: Any, call: Any, folders: Path, bare: None
+) -> None:
+    """Table 4, one seed: nine policies, each judged 1,000 + 805 + 160 times, and eight creators."""
+    asked = ("table4", "--profile", "paper", "--seeds", "0")
+    found = says("plan", "plan", *asked)["requests"]
+    assert {(it["role"], it["model"]): it["requests"] for it in found} == {
+        ("judge", "gpt-4-1106-preview"): 9 * 1805,
+        ("judge", "gpt-4"): 9 * 160,
+        ("creator", "gemini-1.5-pro"): 8 * 11_000,
+    }
+    assert all(it["usd"] > 0 for it in found)
+    text = " ".join(call("plan", *asked).stdout.split())
+    for part in ("$ per M in, out", "10, 30", "prices of 20", "no estimate of the time"):
+        assert part in text
+    assert says("plan", "plan", "table4", "--seeds", "0")["requests"] == []
+    everything = says("plan", "plan", "all", "--profile", "paper", "--seeds", "0")
+    left_out = [line["table"] for line in everything["left_out"]]
+    assert left_out == ["choosing", "reward-models", "selectors"]
+    assert len([line for line in everything["tables"] if line["table"][5:].isdigit()]) == 15
+    assert not folders.exists()
+
+
+def test_a_budget_needs_every_price(
+    call: Any, monkeypatch: pytest.MonkeyPatch, folders: Path, bare: None
+) -> None:
+    """Where the user names who rewrites, only he knows the price."""
+    monkeypatch.setenv("HARNESS_CREATOR_URL", "http://127.0.0.1:8000/v1")
+    asked = ("run", "table4", "--profile", "single-gpu", "--seeds", "0", "--budget-usd")
+    result = call(*asked, "5")
+    assert result.exit_code == 2
+    assert "HARNESS_CREATOR_PRICE" in result.stderr
+    monkeypatch.setenv("HARNESS_CREATOR_PRICE", "0,0")
+    assert "nothing was started" in call(*asked, "5").stderr
+    assert "--budget-usd is -1" in call(*asked, "-1").stderr
+    assert not (folders / "store" / "stages").exists()
 
 
 def test_a_failed_stage_is_named_with_its_reason(says: Any, call: Any, folders: Path) -> None:

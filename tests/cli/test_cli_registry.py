@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from harness.cost import assumptions as cost
 from harness.project import PACKAGE, declaration_dirs
 from harness.registry import documents, paper
 from harness.registry.declared import all_profiles, all_tables
@@ -109,8 +108,7 @@ def test_validate_reads_every_declaration_there_is(
         return real(path)
 
     monkeypatch.setattr(documents, "read_text", reading)
-    for cached in (cost.speeds, cost.assumptions, paper.the_paper):
-        cached.cache_clear()
+    paper.the_paper.cache_clear()
     assert says("validate", "validate")["ok"]
     places = [*declaration_dirs(), PACKAGE]
     assert read == {path for place in places for path in place.rglob("*.yaml")}
@@ -122,7 +120,6 @@ def test_validate_reads_every_declaration_there_is(
         "harness.sweep.declaration.FOLDER",
         "harness.registry.declared.FILE",
         "harness.worlds.real.creator.OWN_TEMPLATES",
-        "harness.cost.assumptions.SPEEDS",
     ],
 )
 def test_validate_names_the_problems_of_further_declarations(
@@ -130,7 +127,6 @@ def test_validate_names_the_problems_of_further_declarations(
 ) -> None:
     wrong = tmp_path / "wrong.yaml"
     wrong.write_text("strange: 1\nstrange: 2\n", encoding="utf-8")
-    cost.speeds.cache_clear()
     monkeypatch.setattr(target, tmp_path if target.endswith("FOLDER") else wrong)
     problems = says("validate", "validate", code=2)["problems"]
     assert (str(wrong), 2) in {(p["file"], p["line"]) for p in problems}

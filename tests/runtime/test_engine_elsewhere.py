@@ -151,12 +151,12 @@ def test_workers_of_every_engine_draw_on_one_budget(
 ) -> None:
     """Four stages, two at a time, would spend 5.2 cents; together they stop before 2."""
     monkeypatch.setenv("HARNESS_WORK", str(tmp_path / "work"))
-    monkeypatch.setenv("HARNESS_BUDGET_USD", str(BUDGET))
     monkeypatch.setenv("HARNESS_JUDGE_PRICE", "10,30")
     with StandIn() as server:
         monkeypatch.setenv("HARNESS_JUDGE_URL", server.url)
         asking = [toy("asks", number=number) for number in range(4)]
-        outcome = run(tmp_path / "work", asking, jobs=2, where=where)
+        limit = {"HARNESS_BUDGET_USD": str(BUDGET)}
+        outcome = run(tmp_path / "work", asking, jobs=2, where=where, environment=limit)
         answered = server.requests
     (spent,) = json.loads((replies_dir() / "ledger.json").read_bytes()).values()
     assert spent == pytest.approx(answered * REPLY_USD)

@@ -30,7 +30,7 @@ def asked_by(root: Path) -> HostOrder:
         "provenance": collect_provenance(),
         "hardware": {},
     }
-    return order(setup, 1, root.parent / "logs")  # type: ignore[arg-type]
+    return order(setup, 1, root.parent / "logs", {})  # type: ignore[arg-type]
 
 
 def test_a_host_is_told_the_drivers_work_folder_in_full(told: HostOrder, tmp_path: Path) -> None:

@@ -101,13 +101,6 @@ def test_what_changes_replies_is_told_apart_from_what_does_not() -> None:
         assert served(**changes).numerics() != usual
 
 
-def test_a_share_holds_its_weights_and_its_cache_or_says_what_lacks() -> None:
-    """Of 24 GB six tenths are 14.4: 8 of weights and 4 of cache fit, 16 of weights do not."""
-    assert served(cache_gb=4).lacking_gb(24, 8) == 0
-    assert served(cache_gb=4).lacking_gb(24, 16) == pytest.approx(5.6)
-    assert served().lacking_gb(24, 16) == pytest.approx(1.6)
-
-
 @pytest.mark.parametrize("text", ["--dtype half", "--enforce-eager --max_model_len=64", "--port 1"])
 def test_what_changes_answers_is_refused(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setenv("HARNESS_VLLM_ARGS", text)

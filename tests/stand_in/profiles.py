@@ -62,7 +62,6 @@ OTHER: Mapping[str, Any] = {
 """What the stand-ins have otherwise than the paper's profile."""
 
 LEFT_OUT = (
-    "priced_for",
     "hardware",
     "prompts.revision",
     "prompts.splits",

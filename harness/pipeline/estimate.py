@@ -1,0 +1,226 @@
+"""What the rest of a plan takes: requests to paid endpoints with their price, and time.
+
+Requests are counted from the stages, as if every rewrite were usable and no reply were kept. Time
+is scaled from finished stages of the same kind and base policy in the same store; where there are
+none, there is no estimate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any, cast
+
+from harness.endpoint.access import price_of
+from harness.eva.informativeness import selected_count
+from harness.pipeline.factory import EXPECTED_S, KINDS
+from harness.registry.profile import Profile, benchmark_named
+from harness.registry.serving import ServedRole
+from harness.runtime import Store, StoreError
+from harness.runtime.stage import Stage
+from harness.strict import Strict
+from harness.worlds.needs import asked_by, served_here
+from harness.worlds.real.benchmarks import class_of
+
+TOKENS: Mapping[ServedRole, tuple[int, int]] = {
+    "policy": (195, 450),
+    "creator": (495, 235),
+    "scorer": (385, 10),
+    "judge": (1500, 450),
+}
+"""Typical tokens of a request and its reply, by role: of UltraFeedback's prompts, and of published
+judgments on Arena-Hard and AlpacaEval."""
+
+RETRIED = 0.1
+"""Share of rewrites requested again (ours)."""
+
+FIRST_INPUTS = ("prompts", "completions", "selected", "only", "pairs")
+"""Inputs whose prompts a stage processes, in order of preference."""
+
+
+class PaidRequests(Strict):
+    """Requests that the rest of a plan sends to one model in one role."""
+
+    role: ServedRole
+    model: str
+    requests: int
+    usd_per_million: tuple[float, float] | None
+    """Price of prompt and reply tokens; null if it is not known."""
+    usd: float | None
+    """Price of the requests at typical lengths."""
+
+
+def requests_of(profile: Profile, stages: Iterable[Stage]) -> list[PaidRequests]:
+    """Return the requests of some stages to models that the harness does not serve itself.
+
+    Raises:
+        UserError: A user-supplied price cannot be parsed.
+    """
+    counts: dict[tuple[ServedRole, str], float] = {}
+    for stage in stages:
+        for role, model in asked_by(stage):
+            if served_here(profile, role, model) is None:
+                number = _requests(profile, stage, role)
+                counts[role, model] = counts.get((role, model), 0.0) + number
+    found = []
+    for (role, model), number in counts.items():
+        price, (prompt, reply) = price_of(role, model), TOKENS[role]
+        found.append(
+            PaidRequests(
+                role=role,
+                model=model,
+                requests=round(number),
+                usd_per_million=None if price is None else (price.prompt, price.completion),
+                usd=None if price is None else number * price.of(prompt, reply),
+            )
+        )
+    return found
+
+
+def _requests(profile: Profile, stage: Stage, role: ServedRole) -> float:
+    s = cast(Mapping[str, Any], stage.settings)
+    match stage.kind:
+        case "rate":
+            return 2 * prompts_of(stage)  # complexity and quality
+        case "evolve":
+            return (1 + RETRIED) * prompts_of(stage)
+        case "online":
+            rewrites = _steps(stage) * _rewrites(s["online"])
+            return (1 + RETRIED) * rewrites if role == "creator" else 2 * rewrites
+        case "judge" | "answer":
+            benchmark = class_of(s["benchmark"])
+            items = next(
+                it.items
+                for name, it in profile.benchmarks.items()
+                if benchmark_named(name) == benchmark.name
+            )
+            each = benchmark.verdicts if stage.kind == "judge" else benchmark.turns
+            return each * cast(int, items)
+    return prompts_of(stage) * int(s.get("n", 1))
+
+
+def _rewrites(online: Mapping[str, Any]) -> float:
+    """Return the rewrites of a step while human prompts last; it has half as many afterward."""
+    evolved = round(online.get("evolve_share", 1.0) * online["minibatch"])
+    depth = online.get("tree_depth", 1) if online.get("method") == "tree_bon" else 1
+    return float(evolved * online["n_new"] * depth)
+
+
+def _steps(stage: Stage) -> int:
+    """Return the steps of an online segment; with a budget, at most."""
+    s = cast(Mapping[str, Any], stage.settings)
+    if "budget" not in s:
+        return int(s["last_step"]) - int(s["first_step"]) + 1
+    before = stage.inputs.get("before")
+    spent = 0 if before is None else cast(Mapping[str, Any], before.settings)["budget"]["amount"]
+    each = s["training"]["minibatch"] * s["training"]["rollouts"]
+    return int(s["budget"]["amount"] - spent) // (1 if s["budget"]["of"] == "steps" else each)
+
+
+def prompts_of(stage: Stage) -> int:
+    """Return how many prompts a stage yields, or processes if it yields none; 1 if it has none."""
+    s, inputs = cast(Mapping[str, Any], stage.settings), stage.inputs
+    match stage.kind:
+        case "prompts":
+            return int(s["count"])
+        case "select":
+            return selected_count(prompts_of(inputs["prompts"]), s["fraction"])
+        case "evolve":
+            return prompts_of(inputs["selected"]) * int(s["evolutions"])
+        case "mix" | "repeat":
+            return int(s["size"])
+        case "join":
+            return sum(map(prompts_of, inputs.values()))
+    first = next((inputs[name] for name in FIRST_INPUTS if name in inputs), None)
+    return 1 if first is None else prompts_of(first)
+
+
+class Timings:
+    """Seconds that stages take, from finished ones.
+
+    A stage's time is proportional to its size: online steps, pairs times epochs, answers, or
+    prompts. The shipped seconds of each kind are for the profile `micro`; elsewhere they hold only
+    for kinds that neither run a model nor query one.
+    """
+
+    def __init__(self, finished: Iterable[tuple[Stage, float]], *, shipped: bool) -> None:
+        self._took: dict[tuple[object, ...], tuple[float, float]] = {}
+        self._shipped = shipped
+        for stage, wall_s in finished:
+            seconds, size = self._took.get(_work(stage), (0.0, 0.0))
+            self._took[_work(stage)] = seconds + wall_s, size + _size(stage)
+
+    def seconds(self, stage: Stage) -> float | None:
+        """Return a stage's expected seconds, or None if nothing like it was timed."""
+        if (took := self._took.get(_work(stage))) is not None:
+            return took[0] / took[1] * _size(stage)
+        runs_a_model = KINDS[stage.kind].imports is not None or any(asked_by(stage))
+        return EXPECTED_S[stage.kind] if self._shipped or not runs_a_model else None
+
+
+def finished_stages(store: Store) -> Iterator[tuple[Stage, float]]:
+    """Yield the intact stages of a store whose inputs are there too, with their seconds."""
+    manifests = {}
+    for fingerprint in store.fingerprints():
+        try:
+            manifests[fingerprint] = store.manifest(fingerprint)
+        except StoreError:
+            continue  # named by whoever needs it
+    built: dict[str, Stage | None] = {}
+
+    def build(fingerprint: str) -> Stage | None:
+        if fingerprint not in built:
+            found = manifests.get(fingerprint)
+            inputs = {k: build(it) for k, it in found["inputs"].items()} if found else {}
+            there = {name: it for name, it in inputs.items() if it is not None}
+            whole = found is not None and len(there) == len(inputs) and found["kind"] in KINDS
+            built[fingerprint] = (
+                Stage(found["kind"], found["version"], found["settings"], there)
+                if whole and found is not None
+                else None
+            )
+        return built[fingerprint]
+
+    for fingerprint, manifest in manifests.items():
+        if (stage := build(fingerprint)) is not None:
+            yield stage, manifest["wall_s"]
+
+
+def _work(stage: Stage) -> tuple[object, ...]:
+    """Return what stages have in common whose time depends on their size alone."""
+    s = cast(Mapping[str, Any], stage.settings)
+    named = ("algorithm", "benchmark", "judge", "reward_model", "engine")
+    evolves = s.get("creator") is not None
+    return (stage.kind, evolves, _policy(stage), *(str(s.get(name)) for name in named))
+
+
+def _policy(stage: Stage) -> str | None:
+    """Return the base policy behind a stage, or None."""
+    if "policy" in stage.settings:
+        return str(stage.settings["policy"])
+    return next(filter(None, map(_policy, stage.inputs.values())), None)
+
+
+def _size(stage: Stage) -> float:
+    s = cast(Mapping[str, Any], stage.settings)
+    if stage.kind == "online":
+        return float(max(1, _steps(stage)))
+    return float(max(1, prompts_of(stage)) * int(s.get("epochs", 1)) * int(s.get("n", 1)))
+
+
+def left_s(
+    stages: Collection[Stage], seconds: Mapping[str, float], held: Mapping[str, int], workers: int
+) -> float:
+    """Return the expected seconds until all stages are done, given in dependency order.
+
+    Args:
+        stages: Those that are left.
+        seconds: Of each stage, by fingerprint.
+        held: How many workers' places a kind of stage takes; 1 if missing.
+        workers: Maximum number of concurrent stages.
+    """
+    ends: dict[str, float] = {}
+    for stage in stages:
+        begins = max((ends.get(it.fingerprint, 0.0) for it in stage.inputs.values()), default=0.0)
+        ends[stage.fingerprint] = begins + seconds[stage.fingerprint]
+    work = sum(seconds[stage.fingerprint] * held.get(stage.kind, 1) for stage in stages)
+    return max(work / workers, max(ends.values(), default=0.0))

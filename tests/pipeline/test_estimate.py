@@ -1,0 +1,148 @@
+"""What the rest of a plan takes: requests counted by hand, and time scaled from finished stages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pytest
+from toy_identities import NamedWorld
+
+from harness.pipeline.algorithm import Planner, Run
+from harness.pipeline.estimate import Timings, finished_stages, left_s, requests_of
+from harness.registry.profile import Profile, load_profiles
+from harness.registry.recipe import Recipe
+from harness.runtime import Plan, Store
+from harness.runtime.stage import Stage
+from harness.worlds.real.scoring import topic_settings
+
+
+@pytest.fixture(autouse=True)
+def _list_prices(monkeypatch: pytest.MonkeyPatch) -> None:
+    for role in ("CREATOR", "SCORER", "JUDGE"):
+        monkeypatch.delenv(f"HARNESS_{role}_PRICE", raising=False)
+    real = metadata.version
+    alpaca = "0.6.6"  # without the package, its judge is not asked
+    monkeypatch.setattr(metadata, "version", lambda n: alpaca if n == "alpaca-eval" else real(n))
+
+
+@pytest.fixture
+def planner(paper: Profile) -> Planner:
+    return Planner(NamedWorld(paper))
+
+
+def chain(planner: Planner, *arms: str, kind: Any = "policy", seed: int = 0, **more: Any) -> Run:
+    recipe = Recipe.model_validate({"algorithm": "dpo", "chain": arms, **more})
+    return planner.run("-".join(arms), recipe, seed, kind)
+
+
+def of_kind(stages: Iterable[Stage], kind: str) -> list[Stage]:
+    return [stage for stage in stages if stage.kind == kind]
+
+
+def counted(profile: Profile, *stages: Stage) -> dict[tuple[str, str], int]:
+    return {(it.role, it.model): it.requests for it in requests_of(profile, stages)}
+
+
+def test_the_creator_is_asked_for_each_rewrite_and_again_for_a_tenth(
+    planner: Planner, paper: Profile
+) -> None:
+    """A quarter of 10,000, four rewrites each, a tenth again, at $1.25 and $5 for a million.
+
+    11,000 x (495 x 1.25 + 235 x 5) / 1e6 = $19.73.
+    """
+    (evolve,) = of_kind(Plan(chain(planner, "human", "eva").targets), "evolve")
+    (found,) = requests_of(paper, [evolve])
+    assert (found.role, found.model, found.requests) == ("creator", "gemini-1.5-pro", 11_000)
+    assert found.usd_per_million == (1.25, 5)
+    assert found.usd == pytest.approx(19.73, abs=0.01)
+
+
+def test_the_judge_reads_every_item_and_the_scorer_every_prompt(
+    planner: Planner, paper: Profile
+) -> None:
+    """Arena-Hard in two orders, MT-Bench in two turns, complexity and quality of 10,000 prompts."""
+    judges = chain(planner, "human").judges
+    for name, requests in {"arena_hard": 1000, "alpaca_eval": 805, "mt_bench": 160}.items():
+        assert list(counted(paper, judges[name]).values()) == [requests]
+    assert counted(paper, judges["downstream"]) == {}
+    rated = chain(planner, "human", "eva", kind="prompts").judges["prompt_judge"]
+    scorer = ("scorer", "gemini-1.5-flash")
+    assert counted(paper, rated) == {scorer: 20_000}
+    (prompts, *_) = of_kind(Plan(rated.inputs.values()), "prompts")
+    topics = Stage("topics", 1, topic_settings(scorer[1]), {"prompts": prompts})
+    assert counted(paper, rated, topics) == {scorer: 30_000}
+
+
+def test_online_the_creator_is_asked_at_most_as_during_mix_up(
+    planner: Planner, paper: Profile
+) -> None:
+    """3x are 3,750 steps of 8; half of each has 4 rewrites, 16 a step, and a tenth again."""
+    online = {"prompts": "eva", "size": 3}
+    run = chain(planner, algorithm="rloo", online=online)
+    segments = of_kind(Plan(run.targets), "online")
+    assert counted(paper, *segments) == {("creator", "gemini-1.5-pro"): round(3750 * 16 * 1.1)}
+    human = chain(planner, algorithm="rloo", online={**online, "prompts": "human"})
+    assert counted(paper, *of_kind(Plan(human.targets), "online")) == {}
+
+
+def test_models_that_the_harness_serves_are_free_and_others_have_the_users_price(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    profile = load_profiles()["single-gpu"]
+    stages = list(Plan(chain(Planner(NamedWorld(profile)), "human", "eva").targets))
+    assert requests_of(profile, stages) == []
+    monkeypatch.setenv("HARNESS_CREATOR_URL", "http://127.0.0.1:8000/v1")
+    (found,) = requests_of(profile, stages)
+    assert (found.role, found.usd) == ("creator", None)
+    monkeypatch.setenv("HARNESS_CREATOR_PRICE", "0,0")
+    assert [it.usd for it in requests_of(profile, stages)] == [0.0]
+
+
+def test_time_is_proportional_to_size_within_a_kind_and_a_policy(planner: Planner) -> None:
+    """One iteration on 10,000 prompts took 100 s, so one on 30,000 takes 300 s."""
+    small, large = (Plan(chain(planner, "human", size=size, seed=size).targets) for size in (1, 3))
+    took = [(stage, 100.0) for stage in small]
+    timings = Timings(took, shipped=False)
+    for kind, factor in (("generate", 3), ("train", 3), ("prompts", 3), ("answer", 1)):
+        (stage, *_) = of_kind(large, kind)
+        assert timings.seconds(stage) == pytest.approx(100.0 * factor)
+    other = planner.profile.model_copy(update={"policy": "owner/other"})
+    elsewhere = Plan(chain(Planner(NamedWorld(other)), "human").targets)
+    assert timings.seconds(of_kind(elsewhere, "train")[0]) is None
+
+
+def test_what_was_never_timed_has_no_time_unless_it_runs_no_model(planner: Planner) -> None:
+    stages = Plan(chain(planner, "human", "eva").targets)
+    nothing, shipped = Timings([], shipped=False), Timings([], shipped=True)
+    untimed = {stage.kind for stage in stages if nothing.seconds(stage) is None}
+    assert untimed == {"generate", "annotate", "evolve", "train", "answer", "judge"}
+    assert all(shipped.seconds(stage) for stage in stages)
+
+
+def test_what_is_left_takes_its_longest_chain_or_its_work_shared_by_workers() -> None:
+    """Two chains of 3 + 4 s: 14 s alone, 7 s by two or more; by two if each second takes both."""
+    first = [Stage("a", 1, {"n": n}, {}) for n in range(2)]
+    second = [Stage("b", 1, {}, {"before": stage}) for stage in first]
+    stages = first + second
+    seconds = {stage.fingerprint: 3.0 if stage.kind == "a" else 4.0 for stage in stages}
+    assert [left_s(stages, seconds, {}, workers) for workers in (1, 2, 9)] == [14, 7, 7]
+    assert left_s(stages, seconds, {"b": 2}, 2) == (6 + 16) / 2
+    assert left_s([], seconds, {}, 2) == 0
+
+
+def test_the_stages_of_a_store_are_read_with_their_inputs(planner: Planner, tmp_path: Path) -> None:
+    """One whose record is damaged is left out, with all that follow from it."""
+    store, stages = Store(tmp_path / "store"), list(Plan(chain(planner, "human").targets))[:3]
+    for stage in stages:
+        with store.writing(stage):
+            pass
+    found = dict(finished_stages(store))
+    assert {stage.fingerprint for stage in found} == {stage.fingerprint for stage in stages}
+    assert min(found.values()) >= 0.0
+    record = store.path(stages[1].fingerprint) / "stage.json"
+    record.chmod(0o644)
+    record.write_text("{}")
+    assert [stage.kind for stage, _ in finished_stages(Store(store.root))] == [stages[0].kind]
