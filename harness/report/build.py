@@ -34,7 +34,6 @@ from harness.report.model import (
     ClaimVerdict,
     ColumnSummary,
     Origin,
-    Pooled,
     Power,
     Report,
     ReportColumn,
@@ -134,14 +133,7 @@ class StoredTable:
 def sensitivity(
     table: Table, cells: Sequence[Cell], scores: TableScores, controls: Controls | None
 ) -> dict[str, Any]:
-    """Return the report fields on what its table could have shown: controls, priors, power."""
-    pooled: list[Pooled] = []
-    for column in table.columns:
-        by_run = {own[column.id]: row for row, own in reversed(list(scores.runs.items()))}
-        pooled += [
-            Pooled(column=column.id, baseline=by_run[run], df=prior.df)
-            for run, prior in scores.priors(column.id).items()
-        ]
+    """Return the report fields on what its table could have shown: controls and power."""
     why = inadmissible(table, controls)
     of_choosing: list[str | None] = []
     if controls is not None and any(map(table.is_about_choosing, table.claims)):
@@ -152,7 +144,6 @@ def sensitivity(
         "inadmissible": "; ".join(dict.fromkeys(why.values())) or None,
         "inadmissible_choosing": "; ".join(dict.fromkeys(filter(None, of_choosing))) or None,
         "controls": tuple(control for control in checked if control.training in rests),
-        "pooled": tuple(pooled),
         "power": tuple(_power(table, cells, scores.seeds, controls)),
     }
 

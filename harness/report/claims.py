@@ -160,8 +160,8 @@ def _needed(verdict: ClaimVerdict, tested: Tested, seeds: int) -> int | None:
     if tested.sought is None or tested.sought <= 0.0:
         return None
     found = [
-        seeds_needed(scores, tested.sought, tested.level, tested.power, prior)
-        for scores, prior in tested.statements
+        seeds_needed(scores, tested.sought, tested.level, tested.power)
+        for scores in tested.statements
     ]
     known = [number for number in found if number is not None]
     return max(known) if len(known) == len(found) else None

@@ -36,7 +36,6 @@ from harness.statistics import (
     Scores,
     holm,
     mean_interval,
-    seed_prior,
     spearman,
     weighted_sum,
 )
@@ -105,8 +104,7 @@ def _found(
     gains: dict[str, Interval] = {}
     if base is not None and len(seeds) > 1:
         others = [row for row in areas if row != league.uniform]
-        prior = seed_prior([areas[row] for row in others], base)
-        gains = {row: mean_interval(areas[row].minus(base), prior) for row in others}
+        gains = {row: mean_interval(areas[row].minus(base)) for row in others}
     methods = [row for row in gains if row not in league.no_methods]
     p_values = [min(1.0, 2 * min(p, 1 - p)) for p in (gains[m].p_above_zero() for m in methods)]
     adjusted = dict(zip(methods, holm(p_values), strict=True)) if methods else {}

@@ -178,15 +178,6 @@ class CheckedControl(Part):
     reason: str | None = None
 
 
-class Pooled(Part):
-    """How much the intervals of a column's gains over one baseline borrow from each other."""
-
-    column: str
-    baseline: str
-    df: float
-    """Degrees of freedom that the other rows add to the seeds' (d0)."""
-
-
 class Power(Part):
     """The smallest detectable gain in a table's main column."""
 
@@ -346,8 +337,6 @@ class Report(Part):
     """Why verdicts on choosing prompts are inadmissible; absent if they are admissible."""
     controls: tuple[CheckedControl, ...] = Field(default=(), exclude_if=lambda found: not found)
     """The controls that the table relies on or declares; absent if there are none."""
-    pooled: tuple[Pooled, ...] = Field(default=(), exclude_if=lambda found: not found)
-    """Where the intervals of gains borrow from other rows; absent if none do."""
     power: tuple[Power, ...] = Field(default=(), exclude_if=lambda found: not found)
     """Detectable gains; absent with one seed or without gains."""
     failures: tuple[str, ...] = ()

@@ -23,12 +23,10 @@ from harness.report.model import ReportColumn, ReportRow
 from harness.runtime import Store
 from harness.statistics import (
     NestedScores,
-    Prior,
     ScoreMatrix,
     Scores,
     mean_interval,
     paired_difference,
-    seed_prior,
 )
 
 if TYPE_CHECKING:
@@ -101,10 +99,6 @@ def read_wanted(
     return measured
 
 
-Priors = Mapping[str, Prior]
-"""Priors on the variance between seeds of gains, by baseline run."""
-
-
 class RunScores:
     """The scores of runs, as the statistics functions take them, and numbers computed from them.
 
@@ -129,9 +123,7 @@ class RunScores:
             self._known[run, score] = kind.from_seeds(values) if whole else None
         return self._known[run, score]
 
-    def of_gain(
-        self, run: str | None, baseline: str | None, score: str, priors: Priors | None = None
-    ) -> Numbers:
+    def of_gain(self, run: str | None, baseline: str | None, score: str) -> Numbers:
         """Return a run's numbers, including its gain if the baseline has every seed.
 
         The gain is paired by seed and prompt; by seed alone if prompts are scored.
@@ -142,28 +134,9 @@ class RunScores:
         mean = mean_interval(own)
         if base is None:
             return Numbers(mean.mean, mean.low, mean.high)
-        gain = paired_difference(own, base, prior=(priors or {}).get(baseline or ""))
+        gain = paired_difference(own, base)
         least = None if len(self.seeds) == 1 else gain.detectable(ALPHA, POWER)
         return Numbers(mean.mean, mean.low, mean.high, gain.mean, gain.low, gain.high, least)
-
-    def gain_priors(self, pairs: Iterable[tuple[str, str]], score: str) -> Priors:
-        """Return priors on the between-seed variance of a column's gains.
-
-        `pairs` are the run and baseline run of each row with a gain. Scores of prompts have no
-        prior (`harness.statistics.seed_prior`).
-        """
-        rows: dict[str, dict[str, None]] = {}
-        for run, baseline in pairs:
-            if run != baseline:
-                rows.setdefault(baseline, {})[run] = None
-        found: dict[str, Prior] = {}
-        for baseline, runs in rows.items():
-            base = self.of_run(baseline, score)
-            own = [own for run in runs if (own := self.of_run(run, score)) is not None]
-            prior = None if base is None else seed_prior(own, base)
-            if prior is not None:
-                found[baseline] = prior
-        return found
 
 
 class TableScores(RunScores):
@@ -186,7 +159,6 @@ class TableScores(RunScores):
         self.runs = {row.id: row.runs for row in rows}
         self.reads = {column.id: column.score for column in columns}
         self._baselines = {row.id: row.baseline for row in rows}
-        self._priors: dict[str, Priors] = {}
 
     @classmethod
     def of_table(
@@ -205,17 +177,7 @@ class TableScores(RunScores):
     def numbers(self, row: str, column: str) -> Numbers:
         """Return a cell's numbers, including the gain over its row's baseline."""
         run, base = (self.run(it, column) for it in (row, self._baselines.get(row)))
-        return self.of_gain(run, base, self.reads[column], self.priors(column))
-
-    def priors(self, column: str) -> Priors:
-        if column not in self._priors:
-            pairs = [
-                (own[column], base)
-                for row, own in self.runs.items()
-                if (base := self.run(self._baselines[row], column)) is not None
-            ]
-            self._priors[column] = self.gain_priors(pairs, self.reads[column])
-        return self._priors[column]
+        return self.of_gain(run, base, self.reads[column])
 
 
 # --- Files ---

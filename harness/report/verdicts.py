@@ -31,9 +31,6 @@ gain that the paper prints, and the same share of our gain must be detectable:
   of it is meaningless; if our gain is not above zero, no share of it can be detected. Both cases
   are underpowered, with the reason.
 
-A row's gain over its baseline is judged with the interval shown in its table, which borrows the
-between-seed variance of the table's other rows (`harness.statistics.intervals`).
-
 A claim that must hold because of how the profile's world is built is judged like any other and
 noted as one that could not have failed.
 
@@ -59,7 +56,6 @@ from harness.registry.claims import (
     Measurable,
     Place,
     Qualitative,
-    Sum,
     Trend,
     difference,
     places,
@@ -70,7 +66,6 @@ from harness.report.model import Cell, ClaimVerdict, Report, VerdictWord
 from harness.report.parts import Scale
 from harness.report.scores import ALPHA, POWER, TableScores
 from harness.statistics import (
-    Prior,
     Scores,
     conjunction,
     holm,
@@ -227,7 +222,7 @@ class Tested:
     """The test of a claim.
 
     Attributes:
-        statements: The scores whose means were tested, each with its variance prior.
+        statements: The scores whose means were tested.
         sought: The margin to detect, or None if there is none.
         why: The reason for `sought` or its absence; None if the claim has no margin.
         level: Level of the test: 5% or that of the look, divided by the family size if not primary.
@@ -235,7 +230,7 @@ class Tested:
         favoured: Whether the data lean toward the claim rather than against it.
     """
 
-    statements: tuple[tuple[Scores, Prior | None], ...]
+    statements: tuple[Scores, ...]
     sought: float | None
     why: str | None
     level: float
@@ -263,15 +258,11 @@ def _draft(claim: Claim, evidence: Evidence, alpha: float) -> tuple[ClaimVerdict
         numbers = {"margin": ours.mean, "ci_low": ours.low, "ci_high": ours.high}
         return bare(claim, table, scale, word, reason, **numbers, by_construction=known), None
     margin, within = _margin(test, evidence), _is_within(test)
-    # Both statements of an equivalence test share one margin.
-    borrowed = [_prior(part, evidence) for part in test.shown] * (2 if within else 1)
-    if margin is not None and isinstance(test, Compare) and test.margin and test.margin.of:
-        borrowed = [None] * len(borrowed)  # the sum is no longer a single gain
-    tested = tuple(zip(_statements(test, shown, margin), borrowed, strict=True))
-    statements = [mean_interval(statement, prior=prior) for statement, prior in tested]
+    tested = tuple(_statements(test, shown, margin))
+    statements = [mean_interval(statement) for statement in tested]
     result = conjunction(statements)
     at = result.weakest if len(shown) > 1 else 0
-    ours = mean_interval(shown[at], prior=borrowed[at])
+    ours = mean_interval(shown[at])
     power = (1.0 + POWER) / 2.0 if within else POWER
     verdict = bare(
         claim,
@@ -391,17 +382,6 @@ def _points(printed: str) -> float:
     """Return the size of a printed margin; `+0.4 against +0.1` compares two gains."""
     left, _, right = printed.partition(" against ")
     return round(abs(float(left) - float(right or 0)), 10)
-
-
-def _prior(shown: Sum, evidence: Evidence) -> Prior | None:
-    """Return the variance prior of a margin if it is a row's gain, else None."""
-    if len(shown.terms) != 2 or len({column for _, (_, column) in shown.terms}) != 1:
-        return None
-    (_, (left, column)), (_, (right, _)) = shown.terms
-    for row, base in ((left, right), (right, left)):
-        if evidence.table.row(row).baseline == base:
-            return evidence.scores.priors(column).get(evidence.scores.run(base, column) or "")
-    return None
 
 
 def _alike(test: Measurable, evidence: Evidence, margins: Sequence[Scores]) -> str | None:

@@ -135,15 +135,7 @@ def _intervals(report: Report) -> str:
         return ONE_SEED
     if all(column.of_prompts for column in report.table.columns):
         return "95%, over seeds and the prompts that each has of its own; gains are paired by seed"
-    if not report.pooled:
-        return CROSSED
-    worth = [found.df for found in report.pooled]
-    added = f"{min(worth):.1f}" if len(worth) == 1 else f"{min(worth):.1f} to {max(worth):.1f}"
-    return (
-        f"{CROSSED}, and the variance between the seeds of a gain is drawn towards that of the "
-        "other gains of its column over the same row (moderated t, Smyth 2004), which adds "
-        f"d0 = {added} to its {len(report.seeds) - 1} degrees of freedom"
-    )
+    return CROSSED
 
 
 def _barred(report: Report) -> str:

@@ -20,14 +20,12 @@ from harness.statistics.intervals import (
     mean_interval,
     mean_over_seeds,
     paired_difference,
-    seed_prior,
 )
-from harness.statistics.scores import NestedScores, Prior, ScoreMatrix, Scores, weighted_sum
+from harness.statistics.scores import NestedScores, ScoreMatrix, Scores, weighted_sum
 
 __all__ = [
     "Interval",
     "NestedScores",
-    "Prior",
     "ScoreMatrix",
     "Scores",
     "conjunction",
@@ -37,7 +35,6 @@ __all__ = [
     "paired_difference",
     "rank_agreement",
     "rank_correlation",
-    "seed_prior",
     "share_interval",
     "sign_agreement",
     "spearman",

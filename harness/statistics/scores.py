@@ -122,19 +122,6 @@ class Spread:
         return float(student_quantile(levels, self.df).sum()) * self.standard_error
 
 
-@dataclass(frozen=True)
-class Prior:
-    """A prior on the seed mean square.
-
-    Attributes:
-        mean_square: The mean square, in squared units of the values.
-        df: Its weight in degrees of freedom; 0 for none.
-    """
-
-    mean_square: float = 0.0
-    df: float = 0.0
-
-
 class Scores(ABC):
     """The values behind a cell, or a weighted sum of such values, paired by seed."""
 
@@ -151,7 +138,7 @@ class Scores(ABC):
         """The common value if all values are equal, else None."""
 
     @abstractmethod
-    def spreads(self, prior: Prior | None = None) -> tuple[Spread, ...]:
+    def spreads(self) -> tuple[Spread, ...]:
         """Return the uncertainty of the mean; of two spreads the wider one counts.
 
         With one seed it is over prompts only and does not cover other seeds.
@@ -287,12 +274,12 @@ class ScoreMatrix(Scores):
         # Differences of equal values can be off in the last digit.
         return float(self.values[0, 0]) if np.ptp(self.values) < ROUNDING else None
 
-    def spreads(self, prior: Prior | None = None) -> tuple[Spread, ...]:
+    def spreads(self) -> tuple[Spread, ...]:
         seeds, prompts = self.values.shape
         if seeds == 1:
             variance = float(self.values[0].var(ddof=1)) / prompts
             return (Spread(float(np.sqrt(variance)), prompts - 1.0),)
-        moments = crossed_moments(self.values, prior)
+        moments = crossed_moments(self.values)
         return (Spread(float(np.sqrt(float(moments.variance))), float(moments.df)),)
 
     def scaled(self, weight: float) -> ScoreMatrix:
@@ -358,11 +345,8 @@ class NestedScores(Scores):
         same = np.ptp(self.means) < ROUNDING and float(self.variances.max()) < ROUNDING**2
         return self.mean if same else None
 
-    def spreads(self, prior: Prior | None = None) -> tuple[Spread, ...]:
-        """Return the uncertainty of the mean by seeds (if two or more) and by prompts.
-
-        The prior is ignored, since it applies to crossed scores.
-        """
+    def spreads(self) -> tuple[Spread, ...]:
+        """Return the uncertainty of the mean by seeds (if two or more) and by prompts."""
         seeds = len(self.seeds)
         variance, squares = float(self.variances.sum()), float(self.squares.sum())
         # Without variance the interval is a point, whatever the degrees of freedom.
@@ -408,7 +392,7 @@ class CrossedMoments:
         variance: Estimated variance of the grand mean.
         df: Degrees of freedom of that estimate; at least the seeds', and equal to them without
             variance.
-        ms_seed: Mean square of the seeds, shrunk toward the prior if there is one.
+        ms_seed: Mean square of the seeds.
         ms_prompt: Mean square of the prompts.
         ms_error: Mean square of the interaction and error.
     """
@@ -426,7 +410,6 @@ class CrossedMoments:
         mean: FloatArray,
         squares: Sequence[FloatArray],
         shape: tuple[int, ...],
-        prior: Prior | None = None,
     ) -> CrossedMoments:
         """Return the moments given a mean and the mean squares of seeds, prompts, and error.
 
@@ -434,9 +417,6 @@ class CrossedMoments:
         """
         (ms_seed, ms_prompt, ms_error), (seeds, prompts) = squares, shape
         seed_df = float(seeds - 1)
-        if prior is not None:
-            seed_df += prior.df
-            ms_seed = (prior.df * prior.mean_square + (seeds - 1) * ms_seed) / seed_df
         own = np.maximum(ms_prompt - ms_error, 0.0)
         total = ms_seed + own
         chance = (ms_prompt**2 + ms_error**2 / (seeds - 1)) / (prompts - 1)
@@ -446,11 +426,10 @@ class CrossedMoments:
         return cls(mean, total / (seeds * prompts), df, ms_seed, ms_prompt, ms_error)
 
 
-def crossed_moments(values: FloatArray, prior: Prior | None = None) -> CrossedMoments:
+def crossed_moments(values: FloatArray) -> CrossedMoments:
     """Estimate the mean over crossed seeds and prompts, and its variance.
 
-    `values` has shape (..., seeds, prompts), at least two of each; leading axes are a batch. The
-    seed mean square is shrunk toward the prior, if there is one.
+    `values` has shape (..., seeds, prompts), at least two of each; leading axes are a batch.
     """
     seeds, prompts = values.shape[-2:]
     mean = values.mean(axis=(-2, -1))
@@ -461,7 +440,7 @@ def crossed_moments(values: FloatArray, prior: Prior | None = None) -> CrossedMo
     ms_seed = prompts * np.square(seed_effect).sum(axis=-1) / (seeds - 1)
     ms_prompt = seeds * np.square(prompt_effect).sum(axis=-1) / (prompts - 1)
     ms_error = np.square(residual).sum(axis=(-2, -1)) / ((seeds - 1) * (prompts - 1))
-    return CrossedMoments.of(mean, (ms_seed, ms_prompt, ms_error), (seeds, prompts), prior)
+    return CrossedMoments.of(mean, (ms_seed, ms_prompt, ms_error), (seeds, prompts))
 
 
 def _require_same(

@@ -40,7 +40,6 @@ from harness.statistics.scores import (
     CrossedMoments,
     FloatArray,
     NestedScores,
-    Prior,
     ScoreMatrix,
     Scores,
     Spread,
@@ -54,9 +53,7 @@ _POINTS = 201
 """Quadrature points for the density of a statistic that has not crossed a bound."""
 
 
-def seeds_needed(
-    margin: Scores, sought: float, level: float, power: float, prior: Prior | None = None
-) -> int | None:
+def seeds_needed(margin: Scores, sought: float, level: float, power: float) -> int | None:
     """Return the number of seeds with which a two-sided test detects a margin.
 
     Args:
@@ -64,26 +61,23 @@ def seeds_needed(
         sought: The size to detect.
         level: Level of the test.
         power: Power of the test.
-        prior: Prior on the seed mean square.
 
     Returns:
         The number, at least 2, or None if `MOST_SEEDS` are too few.
     """
     numbers = range(2, MOST_SEEDS + 1)
-    found = (n for n in numbers if _detectable(margin, n, level, power, prior) <= sought)
+    found = (n for n in numbers if _detectable(margin, n, level, power) <= sought)
     return next(found, None)
 
 
-def _detectable(
-    margin: Scores, seeds: int, level: float, power: float, prior: Prior | None
-) -> float:
+def _detectable(margin: Scores, seeds: int, level: float, power: float) -> float:
     """Return the smallest detectable mean with another number of seeds."""
     if isinstance(margin, ScoreMatrix):
         now, prompts = margin.values.shape
         seen = crossed_moments(margin.values)
         own = np.maximum(seen.ms_prompt - seen.ms_error, 0.0)
         squares = (seen.ms_seed, seen.ms_error + seeds / now * own, seen.ms_error)
-        expected = CrossedMoments.of(seen.mean, squares, (seeds, prompts), prior)
+        expected = CrossedMoments.of(seen.mean, squares, (seeds, prompts))
         spreads = [Spread(float(np.sqrt(expected.variance)), float(expected.df))]
     else:
         assert isinstance(margin, NestedScores)

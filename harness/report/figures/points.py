@@ -131,17 +131,12 @@ def stored_scores(
 
 def score_points(data: ScoreData, points: Iterable[Point]) -> list[Point]:
     points = list(points)
-    compared: dict[str, list[tuple[str, str]]] = {}
-    for point in points:
-        if point.run is not None and point.baseline is not None:
-            compared.setdefault(point.score, []).append((point.run, point.baseline))
     scores = RunScores(data.measured, data.seeds)
-    priors = {score: scores.gain_priors(pairs, score) for score, pairs in compared.items()}
     found = []
     for point in points:
-        own, prior = Numbers(), priors.get(point.score)
+        own = Numbers()
         if point.run is not None:
-            own = scores.of_gain(point.run, point.baseline, point.score, prior)
+            own = scores.of_gain(point.run, point.baseline, point.score)
         value, low, high = own.mean, own.ci_low, own.ci_high
         if point.quantity == "gain":
             value, low, high = own.gain, own.gain_ci_low, own.gain_ci_high
