@@ -152,8 +152,8 @@ class EngineChoice:
     """Where stages are computed."""
 
     engine: Annotated[
-        Literal["local", "ray", "slurm"],
-        option("--engine", None, "Where stages run: this machine, or a cluster."),
+        Literal["local", "ray"],
+        option("--engine", None, "Where stages run: this machine, or a Ray cluster."),
     ] = "local"
     ray_address: Annotated[
         str | None,
@@ -162,15 +162,6 @@ class EngineChoice:
             "HOST:PORT",
             "The Ray cluster, with `--engine ray`.",
             default="Ray is started on this machine",
-        ),
-    ] = None
-    sbatch: Annotated[
-        str | None,
-        option(
-            "--sbatch",
-            "ARGS",
-            "More arguments for `sbatch`, with `--engine slurm`: `--partition=gpu --time=9:00`.",
-            default="none",
         ),
     ] = None
 

@@ -55,7 +55,7 @@ DryRunOption = Annotated[
     common.option(
         "--dry-run",
         None,
-        "Show the plan, and with `--engine slurm` the batch scripts; compute nothing.",
+        "Show the plan; compute nothing.",
     ),
 ]
 BudgetOption = Annotated[
@@ -112,8 +112,6 @@ def run(
         planned = asked.selection.plan(jobs=asked.jobs, budget_usd=budget_usd)
         if dry_run:
             show_plan(planned, as_json)
-            scripts = [] if as_json else planned.batch_scripts(where)
-            common.print_all(unbroken(f"\n{script}") for script in scripts)
             raise typer.Exit(0)
         return _compute(planned, where, fail_fast, as_json, level)
 

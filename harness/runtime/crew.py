@@ -54,12 +54,6 @@ class Needs:
     def of(self, kind: str) -> Need:
         return self.kinds.get(kind, self.other)
 
-    def grouped(self, stages: Iterable[Stage]) -> dict[Need, list[Stage]]:
-        found: dict[Need, list[Stage]] = {}
-        for stage in stages:
-            found.setdefault(self.of(stage.kind), []).append(stage)
-        return found
-
 
 class Crew(ABC):
     """Computes up to `most` stages at once."""
@@ -70,7 +64,8 @@ class Crew(ABC):
 
     def check(self, stages: Collection[Stage]) -> None:
         """Raise a UserError if a stage needs more than is available anywhere."""
-        for need, (stage, *_) in self.needs.grouped(stages).items():
+        for stage in {self.needs.of(stage.kind): stage for stage in stages}.values():
+            need = self.needs.of(stage.kind)
             if (there := self.falls_short(need)) is not None:
                 raise UserError(
                     f"{stage.title} needs {need.words}, and {there}: run on a larger machine, or "

@@ -1,4 +1,4 @@
-"""An engine runs the pending stages of a plan: on this machine, a Ray cluster, or Slurm.
+"""An engine runs the pending stages of a plan: on this machine or a Ray cluster.
 
 The parent schedules and records; a crew computes and stores. A stage goes to the crew once its
 inputs are done and there is room for what it needs; its result is in the store before the parent
@@ -12,7 +12,6 @@ Events are best effort, since the parent may die at any moment; the store is the
 
 from __future__ import annotations
 
-import shlex
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -52,39 +51,23 @@ _ATTEMPTS = 3
 
 
 class EngineOptions(BaseModel):
-    """Where stages are computed: on this machine, a Ray cluster, or Slurm.
+    """Where stages are computed: on this machine or a Ray cluster.
 
-    `ray_address` is `host:port` or `auto`; None starts Ray on this machine. `sbatch` holds extra
-    arguments for the `sbatch` command, as typed in a shell.
+    `ray_address` is `host:port` or `auto`; None starts Ray on this machine.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    engine: Literal["local", "ray", "slurm"] = "local"
+    engine: Literal["local", "ray"] = "local"
     ray_address: str | None = None
-    sbatch: str | None = None
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        for option, given, engine in (
-            ("--ray-address", self.ray_address, "ray"),
-            ("--sbatch", self.sbatch, "slurm"),
-        ):
-            if given is not None and self.engine != engine:
-                raise UserError(
-                    f"{option} is for `--engine {engine}`, not `{self.engine}`: leave it out"
-                )
-        _ = self.arguments
-        return self
-
-    @property
-    def arguments(self) -> list[str]:
-        try:
-            return shlex.split(self.sbatch or "")
-        except ValueError as error:
+        if self.ray_address is not None and self.engine != "ray":
             raise UserError(
-                f"--sbatch is `{self.sbatch}`, which no shell reads ({error})"
-            ) from None
+                f"--ray-address is for `--engine ray`, not `{self.engine}`: leave it out"
+            )
+        return self
 
 
 HERE = EngineOptions()
@@ -176,26 +159,10 @@ class Engine:
             environment = worker_environment(self.threads) | dict(self.environment)
             jobs = self.jobs or available_cores()
             return LocalCrew(jobs, self.setup, environment, self.log_dir, needs)
-        from harness.runtime.host import order
+        from harness.runtime.ray_engine import RayCrew, order
 
-        folder = self.log_dir / self.where.engine
-        asked = order(self.setup, self.threads, folder, self.environment)
-        if self.where.engine == "ray":
-            from harness.runtime.ray_engine import RayCrew
-
-            return RayCrew(asked, needs, self.jobs, self.store, self.where.ray_address)
-        from harness.runtime.slurm_engine import SlurmCrew
-
-        return SlurmCrew(asked, needs, self.jobs, self.store, self.where.arguments)
-
-    def batch_scripts(self, plan: Plan) -> list[str]:
-        """Return batch scripts for the stages that could start now; empty unless on Slurm."""
-        if self.where.engine != "slurm":
-            return []
-        from harness.runtime.slurm_engine import batch_scripts
-
-        folder, asked = self.log_dir / "slurm", self.where.arguments
-        return batch_scripts(plan, self.store, self.all_needs, self.jobs, folder, asked)
+        asked = order(self.setup, self.threads, self.log_dir / "ray", self.environment)
+        return RayCrew(asked, needs, self.jobs, self.store, self.where.ray_address)
 
     @property
     def all_needs(self) -> Needs:

@@ -1,31 +1,35 @@
 """The engine on Ray Core: each stage is a task, on any cluster node that has what it needs.
 
-A task runs a `harness.runtime.host` and streams its worker's messages back, so there is no actor to
+A task runs a worker on its node and streams the worker's messages back, so there is no actor to
 lose. Ray's retries are off: a stage whose node was lost is put back by the engine, which knows what
 is in the store. If the driver dies, Ray ends its tasks, and the same command resumes from the
 store.
 
-None of the driver's environment goes into Ray's `runtime_env`, which Ray's tools display.
+What travels to a node is a `NodeOrder`. None of the driver's environment goes into Ray's
+`runtime_env`, which Ray's tools display. Keys for judges and creators must be set where Ray starts.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import socket
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from importlib.util import find_spec
-from typing import Any
+from pathlib import Path
+from typing import Any, TypedDict
 
-from harness.errors import UserError
-from harness.quiet import QUIET
+from harness.errors import HarnessError, UserError
+from harness.project import PACKAGE, work_dir
+from harness.quiet import QUIET, worker_environment
 from harness.runtime.crew import Crew, Need, Needs, await_release, visible_gpus
-from harness.runtime.host import Host, HostOrder
-from harness.runtime.manifest import available_cores
+from harness.runtime.manifest import available_cores, code_digest
 from harness.runtime.stage import Stage, StageRecord
 from harness.runtime.store import Store
-from harness.runtime.worker import LAST, Message
+from harness.runtime.worker import LAST, Message, WorkerProcess, WorkerSetup, failed
 
 _LOOK_S = 0.5
 """Longest single wait for Ray, in seconds; Ctrl-C is noticed in between."""
@@ -49,7 +53,7 @@ class RayCrew(Crew):
     """
 
     def __init__(
-        self, asked: HostOrder, needs: Needs, most: int | None, store: Store, address: str | None
+        self, asked: NodeOrder, needs: Needs, most: int | None, store: Store, address: str | None
     ) -> None:
         super().__init__(needs, most)
         if find_spec("ray") is None:
@@ -160,9 +164,128 @@ def _died(reason: str, text: str = "", *, lost: bool = True) -> Message:
     return {"event": "died", "reason": reason, "traceback": text, "lost": lost}
 
 
-_HOST = Host()
+SECRETS = ("KEY", "TOKEN", "SECRET", "PASSWORD")
+"""Suffixes of environment variables that are never sent to nodes."""
+
+_CREDENTIALS = re.compile(r"://[^/\s]*@")
+
+
+class NodeOrder(TypedDict):
+    """How a node should compute stages: plain data without API keys.
+
+    `code` is the driver's `code_digest`, `path` its `sys.path`, `threads` the compute threads per
+    worker, `environment` the driver's `HARNESS_*` variables, `log_dir` the workers' log folder.
+    """
+
+    code: str
+    path: list[str]
+    threads: int
+    environment: dict[str, str]
+    log_dir: str
+    setup: WorkerSetup
+
+
+def order(
+    setup: WorkerSetup, threads: int, log_dir: Path, environment: Mapping[str, str]
+) -> NodeOrder:
+    """Return the order for nodes of this process, the driver.
+
+    The work folder, with the paid replies and the one spending ledger, is given by its full path,
+    since a node has another working directory.
+    """
+    return {
+        "code": code_digest(),
+        "path": [entry or os.getcwd() for entry in sys.path],
+        "threads": threads,
+        "environment": {
+            **own_variables(os.environ),
+            **environment,
+            "HARNESS_WORK": str(work_dir()),
+        },
+        "log_dir": str(log_dir),
+        "setup": setup,
+    }
+
+
+def own_variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the `HARNESS_*` variables that hold no secret."""
+    return {
+        name: value
+        for name, value in environment.items()
+        if name.startswith("HARNESS_")
+        and not name.endswith(SECRETS)
+        and not _CREDENTIALS.search(value)
+    }
+
+
+def fault(asked: NodeOrder) -> str | None:
+    """Return why this node cannot compute for the driver, or None if it can."""
+    node = socket.gethostname()
+    if asked["code"] != code_digest():
+        return (
+            f"the harness on {node} ({code_digest()[:12]} in {PACKAGE}) is not the driver's "
+            f"({asked['code'][:12]}): install the same version on all nodes"
+        )
+    for folder in (asked["setup"]["root"], asked["environment"]["HARNESS_WORK"]):
+        if not os.access(folder, os.W_OK):
+            return f"{node} cannot write to {folder}: it must be on a disk that all nodes share"
+    return None
+
+
+class Node:
+    """Computes one stage at a time with a worker, which stays warm between stages without GPUs.
+
+    The worker is like the local engine's, so that a stage has the same bytes wherever it runs.
+    """
+
+    def __init__(self) -> None:
+        self._worker: WorkerProcess | None = None
+        self._order: NodeOrder | None = None
+
+    def compute(self, asked: NodeOrder, record: StageRecord, gpus: int) -> Iterator[Message]:
+        """Yield the messages about a stage.
+
+        Its GPUs are those that were made visible to this process when it was started.
+        """
+        message: Message = {}
+        try:
+            if (why := fault(asked)) is not None:
+                raise HarnessError(why)
+            if self._worker is None or self._order != asked or gpus:
+                self.stop()
+                self._worker, self._order = _started(asked, gpus), asked
+            self._worker.give(record)
+            while message.get("event") not in LAST:
+                message = self._worker.said()
+                yield message
+        except HarnessError as error:
+            yield failed(str(error))
+        finally:
+            if gpus or message.get("event") == "died":
+                self.stop()
+
+    def stop(self) -> None:
+        if self._worker is not None:
+            self._worker.stop()
+        self._worker = None
+
+
+def _started(asked: NodeOrder, gpus: int) -> WorkerProcess:
+    # The node's own modules come first; a worker inherits this process's path.
+    sys.path += [entry for entry in asked["path"] if entry not in sys.path]
+    setup = asked["setup"]
+    environment = worker_environment(asked["threads"]) | asked["environment"]
+    if gpus:
+        setup = {**setup, "hardware": {**setup["hardware"], "gpus": gpus}}
+    else:
+        # Ray leaves all GPUs visible to tasks that asked for none.
+        environment["CUDA_VISIBLE_DEVICES"] = ""
+    return WorkerProcess(setup, environment, Path(asked["log_dir"]) / socket.gethostname())
+
+
+_NODE = Node()
 """Used on the nodes; one per Ray worker process."""
 
 
-def _compute(asked: HostOrder, record: StageRecord, gpus: int) -> Iterator[Message]:
-    yield from _HOST.compute(asked, record, gpus)
+def _compute(asked: NodeOrder, record: StageRecord, gpus: int) -> Iterator[Message]:
+    yield from _NODE.compute(asked, record, gpus)

@@ -335,11 +335,6 @@ class RunPlan:
         tracker.finish(lambda: stored.states_after(work, tables))
         return reports
 
-    def batch_scripts(self, engine: runtime.EngineOptions) -> list[str]:
-        """Return the batch scripts of stages that could start now; empty unless for Slurm."""
-        pending = self.stages.pending(self.store)
-        return self._engine(engine, pending).batch_scripts(self.stages)
-
     def _own_files(self) -> dict[str, str]:
         """Return the user's own files, if any, that declare the table and the profile."""
         profile = self.work.profile

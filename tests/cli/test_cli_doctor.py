@@ -281,7 +281,7 @@ def test_doctor_lists_only_what_a_table_needs(says: Any) -> None:
 
 
 def test_other_machines_packages_and_gpus_are_theirs() -> None:
-    """Stages that Ray or Slurm place elsewhere need models and keys here, and no GPU."""
+    """Stages that Ray places elsewhere need models and keys here, and no GPU."""
     paper = load_profiles()["paper"]
     here = {n.what for n in preflight.requirements(Demand.of(paper))}
     elsewhere = {n.what for n in preflight.requirements(Demand.of(paper), here=False)}

@@ -1,4 +1,4 @@
-"""Clusters on this machine: a Ray of two nodes with a core each, and a Slurm of one node."""
+"""A cluster on this machine: a Ray of two nodes with a core each."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import pytest
-import slurm_cluster
 
 needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="the extra `ray` is not installed")
 
@@ -40,13 +38,3 @@ def connected() -> Iterator[Any]:
         ray.init(cluster.address, log_to_driver=False, logging_level="ERROR")
         yield cluster
         ray.shutdown()
-
-
-@contextmanager
-def slurm(folder: Path) -> Iterator[None]:
-    """Run a Slurm, to which the commands of this process speak."""
-    if (why_not := slurm_cluster.why_not()) is not None:
-        pytest.skip(why_not)
-    with slurm_cluster.running(folder) as conf, pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SLURM_CONF", str(conf))
-        yield

@@ -1,14 +1,11 @@
-"""The engines on Ray and Slurm, with real clusters that the tests start on this machine."""
+"""The engine on Ray, with a real cluster that the tests start on this machine."""
 
 from __future__ import annotations
 
 import json
 import os
 import select
-import shlex
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Iterable, Iterator
 from functools import partial
@@ -16,28 +13,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import slurm_cluster
-from clusters import connected, slurm
+from clusters import connected
 from judge_stand_in import StandIn
 from test_engine_local import diamond, leftovers, outputs, run
-from toy_stages import FUNCTIONS, toy
+from toy_stages import toy
 
 from harness.errors import UserError
 from harness.project import replies_dir
 from harness.quiet import silence
 from harness.runtime import (
-    Engine,
     EngineOptions,
     Event,
     Interrupted,
     Need,
     Needs,
-    Plan,
-    Stage,
     StageProgress,
     StageStarted,
     Store,
-    host,
     ray_engine,
 )
 
@@ -49,7 +41,7 @@ REPLY_USD = 0.0013
 MOST_USD = 0.0025
 """What a request can cost at most is less, whatever is added to its text."""
 
-RAY, SLURM = EngineOptions(engine="ray"), EngineOptions(engine="slurm", sbatch="--partition=low")
+RAY = EngineOptions(engine="ray")
 
 
 @pytest.fixture(scope="module")
@@ -71,26 +63,17 @@ def cluster(toys_found: None) -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def where(
-    request: pytest.FixtureRequest, toys_found: None, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[EngineOptions]:
+def where(request: pytest.FixtureRequest, toys_found: None) -> EngineOptions:
     """Return what asks for an engine that is there, with two cores."""
-    match request.param:
-        case "ray":
-            request.getfixturevalue("cluster")
-            yield RAY
-        case "slurm":
-            with slurm(tmp_path_factory.mktemp("slurm")):
-                yield SLURM
-        case _:
-            yield EngineOptions()
+    if request.param == "ray":
+        request.getfixturevalue("cluster")
+    return EngineOptions(engine=request.param)
 
 
 there = partial(run, jobs=None)
 """Runs toy stages into the store under a folder, as many at once as there is room for."""
 
-elsewhere = pytest.mark.parametrize("where", ["ray", "slurm"], indirect=True)
-on_slurm = pytest.mark.parametrize("where", ["slurm"], indirect=True)
+elsewhere = pytest.mark.parametrize("where", ["ray"], indirect=True)
 
 
 @elsewhere
@@ -125,27 +108,16 @@ def test_ctrl_c_ends_all_that_was_started(where: EngineOptions, tmp_path: Path) 
         there(tmp_path, [toy("gated", gate=gate)], where=where, on_event=interrupt)
     assert select.select(processes, [], [], 10)[0] == processes
     assert leftovers(tmp_path) == []
-    if where.engine == "slurm":
-        listed = ["squeue", "--noheader", "--states=PENDING,RUNNING"]
-        assert subprocess.run(listed, capture_output=True, text=True, check=True).stdout == ""
 
 
-@pytest.mark.parametrize(
-    ("where", "need", "said"),
-    [
-        ("ray", Need(gpus=2), r"needs 1 core and 2 GPUs, and the largest node .* 1 core"),
-        ("slurm", Need(cpus=5), r"needs 5 cores, and Slurm refuses that .* not available"),
-    ],
-    indirect=["where"],
-)
-def test_what_no_node_has_room_for_is_refused_at_once(
-    where: EngineOptions, need: Need, said: str, tmp_path: Path
-) -> None:
-    with pytest.raises(UserError, match=said):
-        there(tmp_path, [toy("draw", number=1)], where=where, needs=Needs({"draw": need}))
+@elsewhere
+def test_what_no_node_has_room_for_is_refused_at_once(where: EngineOptions, tmp_path: Path) -> None:
+    needs = Needs({"draw": Need(gpus=2)})
+    with pytest.raises(UserError, match=r"needs 1 core and 2 GPUs, and the largest node .* 1 core"):
+        there(tmp_path, [toy("draw", number=1)], where=where, needs=needs)
 
 
-@pytest.mark.parametrize("where", ["local", "ray", "slurm"], indirect=True)
+@pytest.mark.parametrize("where", ["local", "ray"], indirect=True)
 def test_workers_of_every_engine_draw_on_one_budget(
     where: EngineOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -167,97 +139,10 @@ def test_workers_of_every_engine_draw_on_one_budget(
     assert 2 <= len(outcome.failed) <= 4
 
 
-@on_slurm
-@pytest.mark.slow
-def test_a_preempted_job_is_queued_again_and_done(where: EngineOptions, tmp_path: Path) -> None:
-    pipe, log = tmp_path / "pipe", tmp_path / "log"
-    os.mkfifo(pipe)
-    stage = toy("awaits", pipe=str(pipe), log=str(log), number=0, step=0)
-    started: list[Stage] = []
-
-    def preempt(event: Event) -> None:
-        if isinstance(event, StageStarted):
-            started.append(event.stage)
-        if isinstance(event, StageProgress) and len(started) == 1:
-            subprocess.run(
-                ["sbatch", "--partition=high", "--exclusive", "--wrap", "true", "-o", "/dev/null"],
-                check=True, capture_output=True,
-            )  # fmt: skip
-        if isinstance(event, StageProgress) and len(started) == 2:
-            threading.Thread(target=pipe.write_text, args=("go on",), daemon=True).start()
-
-    assert there(tmp_path, [stage], where=where, on_event=preempt).ok
-    assert len(started) == 2
-    assert log.read_text() == "0 0\n"
-
-
-def test_batch_scripts_hold_what_the_user_says_and_no_key(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HARNESS_JUDGE_KEY", "sk-very-secret")
-    asked = EngineOptions(engine="slurm", sbatch="--partition=gpu --time=1-00:00:00")
-    needs = Needs({"draw": Need(cpus=8, gpus=2)})
-    logs = tmp_path / "logs"
-    engine = Engine(Store(tmp_path), FUNCTIONS, logs, jobs=3, needs=needs, where=asked)
-    first = [toy("draw", number=number) for number in range(5)]
-    [script] = engine.batch_scripts(Plan([toy("total", *first)]))
-    command, shebang, *_ = script.splitlines()
-    asked_for = shlex.split(command.removeprefix("# "))
-    options = {"--array=0-4%3", "--cpus-per-task=8", "--gpus-per-node=2", "--requeue"}
-    assert options < set(asked_for)
-    assert asked_for.index("--partition=gpu") > asked_for.index("--requeue")
-    assert shebang == "#!/bin/bash"
-    assert "secret" not in script
-    assert not logs.exists()
-
-
-@pytest.mark.parametrize(
-    "name", ["a b", "50%A", 'say "it"', "don't", "$(touch x)", "a\ntouch x\n#"]
-)
-def test_every_name_is_one_argument_and_no_command(tmp_path: Path, name: str) -> None:
-    """What would be run is run, with a program that prints its arguments in place of Python."""
-    asked = EngineOptions(engine="slurm", sbatch=f"--comment={shlex.quote(name)}")
-    engine = Engine(Store(tmp_path / "store"), FUNCTIONS, tmp_path / name, where=asked)
-    [text] = engine.batch_scripts(Plan([toy("draw", number=1)]))
-    (tmp_path / "python").write_text('#!/bin/sh\nprintf "%s\\0" "$@"')
-    (tmp_path / "python").chmod(0o755)
-
-    def arguments(script: str) -> list[str]:
-        done = subprocess.run(
-            ["bash", "-c", script], env={"SLURM_ARRAY_TASK_ID": "0", "PATH": os.defpath},
-            capture_output=True, text=True, cwd=tmp_path, check=True,
-        )  # fmt: skip
-        return done.stdout.split("\0")
-
-    ran = arguments(text.replace(shlex.quote(sys.executable), "./python", 1))
-    assert ran[:2] == ["-m", "harness.runtime.host"]
-    assert ran[2].startswith(f"{tmp_path / name}/slurm/")
-    submits = arguments(text.splitlines()[0].replace("# sbatch", "./python", 1))
-    assert f"--comment={name}" in submits
-    assert not (tmp_path / "x").exists()
-
-
-def test_a_machine_without_slurm_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(UserError, match="needs Slurm's command `sbatch`, which is not on this"):
-        there(tmp_path, [toy("draw", number=1)], where=SLURM)
-
-
-def test_a_slurm_that_does_not_answer_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if (why_not := slurm_cluster.why_not()) is not None:
-        pytest.skip(why_not)
-    (tmp_path / "slurm.conf").write_text("")
-    monkeypatch.setenv("SLURM_CONF", str(tmp_path / "slurm.conf"))
-    with pytest.raises(UserError, match="Slurm cannot be reached: "):
-        there(tmp_path, [toy("draw", number=1)], where=SLURM)
-
-
 def test_nodes_with_another_harness_or_without_the_store_are_refused(
     cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(host, "code_digest", lambda: "another")
+    monkeypatch.setattr(ray_engine, "code_digest", lambda: "another")
     stage = toy("draw", number=1)
     why = there(tmp_path, [stage], where=RAY).failed[stage]
     assert "is not the driver's (another): install the same" in why

@@ -1,4 +1,4 @@
-"""What a host on a node is told, and what it refuses."""
+"""What a node of a cluster is told, and what it refuses."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from toy_stages import FUNCTIONS
 
-from harness.runtime.host import HostOrder, fault, order
 from harness.runtime.manifest import collect_provenance
+from harness.runtime.ray_engine import NodeOrder, fault, order
 
 
 @pytest.fixture
-def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HostOrder:
+def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NodeOrder:
     """Return the order of a driver whose work folder is named by the current folder alone."""
     (tmp_path / "store").mkdir()
     monkeypatch.delenv("HARNESS_WORK", raising=False)
@@ -22,7 +22,7 @@ def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HostOrder:
     return asked_by(tmp_path / "store")
 
 
-def asked_by(root: Path) -> HostOrder:
+def asked_by(root: Path) -> NodeOrder:
     setup = {
         "root": str(root),
         "functions": FUNCTIONS,
@@ -33,7 +33,7 @@ def asked_by(root: Path) -> HostOrder:
     return order(setup, 1, root.parent / "logs", {})  # type: ignore[arg-type]
 
 
-def test_a_host_is_told_the_drivers_work_folder_in_full(told: HostOrder, tmp_path: Path) -> None:
+def test_a_node_is_told_the_drivers_work_folder_in_full(told: NodeOrder, tmp_path: Path) -> None:
     assert told["environment"]["HARNESS_WORK"] == str(tmp_path / ".harness")
 
 
@@ -56,7 +56,7 @@ def test_keys_and_addresses_with_a_password_stay_with_the_driver(
 
 
 def test_a_node_of_another_version_or_without_the_shared_folders_says_so(
-    told: HostOrder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    told: NodeOrder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sentence = fault(told)
     assert sentence is not None

@@ -8,11 +8,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from clusters import needs_ray, slurm, two_nodes
+from clusters import needs_ray, two_nodes
 from stand_in.profiles import write_profile
 
 from harness.runtime import Store
@@ -64,11 +64,10 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Digests:
     return found
 
 
-@pytest.mark.parametrize("engine", [pytest.param("ray", marks=needs_ray), "slurm"])
-def test_a_table_is_the_same_on_every_engine(engine: str, here: Digests, tmp_path: Path) -> None:
-    with slurm(tmp_path / "slurm") if engine == "slurm" else nullcontext():
-        work = tmp_path / "work"
-        assert digests(work, start(work, engine, "--jobs", "2")) == here
+@needs_ray
+def test_a_table_is_the_same_on_ray(here: Digests, tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    assert digests(work, start(work, "ray", "--jobs", "2")) == here
 
 
 @needs_ray
