@@ -78,8 +78,8 @@ def on_files(files: Files, config: Any) -> Files:
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
     """Put the answer, the first lines of the findings, where a page asks for it."""
-    lines = re.findall(r"^- \*\*\w+:\*\* .*$", findings(), re.MULTILINE)[:4]
-    return markdown.replace(ANSWER, "\n".join(lines))
+    lines = re.search(r"^\*\*.+\*\*\n\n(?:- .+\n)+", findings(), re.MULTILINE)
+    return markdown.replace(ANSWER, lines[0] if lines else "")
 
 
 SHIM = '<script src="https://unpkg.com/iframe-worker/shim"></script>'

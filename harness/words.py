@@ -36,7 +36,6 @@ VERDICT_STYLES = {
     "supported": "bold green",
     "contradicted": "bold red",
     "inconclusive": "yellow",
-    "underpowered": "yellow",
     "inadmissible": "magenta",
 }
 """Colors of verdicts on a color terminal."""

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from harness.report.answer import ReportAnswer
+    from harness.report.answer import Answer
     from harness.runtime import EngineOptions
     from harness.selection.selection import Selection
 
@@ -338,7 +338,7 @@ def save(text: str, output: Path) -> None:
     note(f"written to {path}")
 
 
-def print_json(value: Any, answer: ReportAnswer | None = None) -> None:
+def print_json(value: Any, answer: Answer | None = None) -> None:
     """Print models, plain data or a JSON string on stdout, in the common format.
 
     The output is an object that starts with a schema version. A list becomes its `items`, after the

@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from harness.cli import common
-from harness.cli.common import console, emit, print_all, print_json, text_table, unbroken
+from harness.cli.common import emit, text_table, unbroken
 
 if TYPE_CHECKING:
-    from harness.report.claims import ClaimPower
     from harness.selection.planning import PlanSummary, RunPlan
-
-PowerOption = Annotated[
-    bool,
-    common.option("--power", None, "Show how many seeds each claim needs, by the variance so far."),
-]
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -26,7 +20,6 @@ app = typer.Typer(rich_markup_mode=None)
 @common.takes(common.RunArguments)
 def plan(
     asked: common.RunArguments,
-    power: PowerOption = False,
     as_json: common.JsonOption = False,
 ) -> None:
     """Show what a run would compute: stages done, missing and failed, and what the rest takes.
@@ -34,37 +27,7 @@ def plan(
     The time is scaled from finished stages in this store. Requests to paid endpoints are listed
     with their price. `all-offline` and `all` skip the tables that the profile can't run.
     """
-    if power:
-        _show_power(asked, as_json)
-        return
     show_plan(asked.selection.plan(jobs=asked.jobs), as_json)
-
-
-def _show_power(asked: common.RunArguments, as_json: bool) -> None:
-    from harness.report.claims import power_of
-
-    chosen = asked.selection
-    found = [power for evidence in chosen.evidence() for power in power_of(evidence)]
-    if as_json:
-        print_json(found)
-        return
-    head = ("claim", "verdict", "seeds", "detectable", "sought", "seeds needed")
-    out = console()
-    print_all([text_table(head, map(power_line, found), right="2345")], out)
-    known = [power.needed for power in found if power.primary and power.needed is not None]
-    if known:
-        again = f"harness plan {chosen.again} --seeds 0-{max(known) - 1}"
-        print_all([unbroken(f"\nThe seeds that the primary claims need: {again}")], out)
-
-
-def power_line(power: ClaimPower) -> tuple[str, ...]:
-    from harness.statistics.sequential import MOST_SEEDS
-
-    numbers = ("-" if it is None else f"{it:.2f}" for it in (power.detectable, power.sought))
-    none = "-" if power.sought is None else f"more than {MOST_SEEDS}"
-    needed = none if power.needed is None else str(power.needed)
-    star = " *" if power.primary else ""
-    return (f"{power.claim}{star}", power.verdict, str(power.seeds), *numbers, needed)
 
 
 def show_plan(planned: RunPlan, as_json: bool) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from harness.registry.profile import Profile
-    from harness.report.model import ClaimVerdict, Report
+    from harness.report.model import Report, Verdict
     from harness.report.verify import Verified
     from harness.selection.reporting import Reports
     from harness.selection.selection import Selection
@@ -149,10 +149,11 @@ def show(found: Reports, out: Console, *, full: bool = False) -> None:
 
 
 def print_answer(found: Reports, out: Console) -> None:
-    from harness.report.render import names_and_texts, print_parts
+    from harness.report.render import print_parts
+    from harness.words import coloured
 
     if found.answer is not None:
-        print_parts([names_and_texts(found.answer.lines)], out, margin=2)
+        print_parts(map(coloured, found.answer.listed), out, margin=2)
         out.print()
 
 
@@ -214,7 +215,8 @@ def claims(
 ) -> None:
     """Judge the paper's claims from the results so far, without running anything.
 
-    The answer comes first, then one line per claim, or one per table if there are several.
+    The counts come first, marked claims apart; then the answer; then one line per claim, or one per
+    table if there are several.
 
     Without `--seeds`, each table uses its most complete seeds and names the others.
     """
@@ -233,6 +235,7 @@ def claims(
         console().print("The paper claims nothing there.")
     else:
         out = console()
+        common.print_all(_marks(verdicts), out)
         print_answer(found, out)
         common.print_all(_claims(found.tables, verdicts, full=full, published=published), out)
     _note_judges(scale)
@@ -251,14 +254,34 @@ def _note_judges(profile: Profile) -> None:
         )
 
 
+def _marks(verdicts: list[Verdict]) -> Iterator[Any]:
+    """Yield the counts of verdicts, marked claims apart."""
+    from harness.report.claims import WORDS, tallies
+
+    lines = [
+        (
+            own.mark or "no mark",
+            str(own.claims),
+            *(str(number) for number in own.words.values()),
+            str(own.excludes_claim + own.excludes_size),
+        )
+        for own in tallies(verdicts)
+    ]
+    words = (word.replace("_", " ") for word in WORDS)
+    yield text_table(("claims", "n", *words, "excluding"), lines, right="1234567")
+    yield (
+        "Marked claims say less and are counted apart. Excluding: inconclusive, and the 95% "
+        "interval, not adjusted, excludes the claim or an effect of the paper's size.\n"
+    )
+
+
 def _claims(
-    reports: tuple[Report, ...], verdicts: list[ClaimVerdict], *, full: bool, published: bool
+    reports: tuple[Report, ...], verdicts: list[Verdict], *, full: bool, published: bool
 ) -> Iterator[Any]:
-    from harness.report.claims import PRIMARY, counts, measures, share_tested
-    from harness.report.model import TESTED
+    from harness.report.claims import PRIMARY, WORDS, measures, tally
 
     seeds = {report.table_id: seeds_text(report.seeds) for report in reports if report.seeds}
-    tables = {v.table: [own for own in verdicts if own.table == v.table] for v in verdicts}
+    tables = {v.place: [own for own in verdicts if own.place == v.place] for v in verdicts}
     lines: list[tuple[str, ...]] = []
     if full:
         for table, own in tables.items():
@@ -268,28 +291,26 @@ def _claims(
             yield ""
     elif len(tables) > 1:
         for table, own in tables.items():
-            number = counts(own)
-            primary = next((v.verdict.replace("_", " ") for v in own if v.primary), "-")
-            tested = [number[word] for word in TESTED]
-            figures = (len(own), *tested, len(own) - sum(tested))
+            number = tally(own).words
+            primary = next((v.word.replace("_", " ") for v in own if v.primary), "-")
+            figures = (len(own), *(number[word] for word in WORDS))
             lines.append((table, seeds.get(table, "-"), primary, *map(str, figures)))
-        head = ("table", "seeds", "primary claim", "n", "supp.", "contr.", "incon.", "under.")
-        yield text_table((*head, "other"), lines, right="345678")
+        head = ("table", "seeds", "primary claim", "n", "supp.", "contr.", "incon.", "inadm.")
+        yield text_table((*head, "not run"), lines, right="345678")
     else:
         for verdict in verdicts:
             said = measures(verdict)
-            word = verdict.verdict.replace("_", " ") + (" *" if verdict.primary else "")
+            word = verdict.word.replace("_", " ") + (" *" if verdict.primary else "")
             numbers = (said[name] for name in ("ours", "95% interval", "paper"))
             lines.append((word, *numbers, verdict.statement))
         yield text_table(("verdict", "ours", "95%", "paper", "claim"), lines, right="123")
-    yield f"\n{share_tested(verdicts)}."
-    yield PRIMARY
+    yield f"\n{PRIMARY}"
     if not full:
         elsewhere = "" if published else "; what is published of them: --published"
         yield f"More of each claim: --full{elsewhere}"
 
 
-def _sentences(verdict: ClaimVerdict) -> Iterator[Any]:
+def _sentences(verdict: Verdict) -> Iterator[Any]:
     """Yield a claim with its verdict, then the statement, measurements and reasons, if any."""
     from rich.padding import Padding
 
@@ -301,8 +322,7 @@ def _sentences(verdict: ClaimVerdict) -> Iterator[Any]:
     if verdict.paper_within_noise:
         numbers += " (within its own noise)"
     reasons = [verdict.reason] if verdict.reason else []
-    if verdict.by_construction:
-        reasons.append(f"by construction here: {verdict.by_construction}")
+    reasons += [f"{mark.word}: {mark.because}" for mark in verdict.marks]
     yield coloured(f"{verdict.name}: {verdict.text}")
     lines = [verdict.statement, *([numbers] if numbers else [])]
     lines += [f"{reason.removesuffix('.')}." for reason in reasons]

@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -20,9 +19,8 @@ from harness.cli import common
 from harness.cli.common import console, note, print_json, unbroken
 from harness.cli.plan import left_out, show_plan
 from harness.cli.report import show as show_report
-from harness.errors import UserError
 from harness.project import work_dir
-from harness.selection.names import Format, again, parse_seeds
+from harness.selection.names import Format, again
 from harness.words import counted, duration
 
 if TYPE_CHECKING:
@@ -38,9 +36,6 @@ LINE_EVERY_S = 5.0
 """Seconds between progress lines if not on a terminal."""
 
 REDRAWN_A_SECOND = 2
-
-MAX_SEEDS = 10
-"""Default of `--max-seeds`."""
 
 FailFastOption = Annotated[
     bool,
@@ -62,25 +57,6 @@ BudgetOption = Annotated[
     float | None,
     common.option("--budget-usd", "B", "Send no request to an endpoint that could pass B dollars."),
 ]
-UntilDecidedOption = Annotated[
-    bool,
-    common.option(
-        "--until-decided",
-        None,
-        "Add seeds until the primary claims are decided, at 5% over all looks (alpha spending).",
-    ),
-]
-MaxSeedsOption = Annotated[
-    int | None,
-    common.option(
-        "--max-seeds",
-        "N",
-        "With `--until-decided`: stop at N seeds.",
-        default=str(MAX_SEEDS),
-        min=2,
-        max=200,
-    ),
-]
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -93,8 +69,6 @@ def run(
     budget_usd: BudgetOption = None,
     fail_fast: FailFastOption = False,
     dry_run: DryRunOption = False,
-    until_decided: UntilDecidedOption = False,
-    max_seeds: MaxSeedsOption = None,
     as_json: common.JsonOption = False,
 ) -> None:
     """Run what is missing of a table, track it in MLflow, and report it.
@@ -104,52 +78,11 @@ def run(
     skip the tables that the profile can't run, and end with one line per table instead of its
     report.
     """
-    if max_seeds is not None and not until_decided:
-        raise UserError("`--max-seeds` goes with `--until-decided`; give both, or neither")
-    where = engine.options
-
-    def once(asked: common.RunArguments, level: float | None = None) -> Reports:
-        planned = asked.selection.plan(jobs=asked.jobs, budget_usd=budget_usd)
-        if dry_run:
-            show_plan(planned, as_json)
-            raise typer.Exit(0)
-        return _compute(planned, where, fail_fast, as_json, level)
-
-    if until_decided and not dry_run:
-        _until_decided(asked, max_seeds or MAX_SEEDS, once)
-    else:
-        once(asked)
-
-
-def _until_decided(
-    asked: common.RunArguments,
-    max_seeds: int,
-    once: Callable[[common.RunArguments, float], Reports],
-) -> None:
-    """Add seeds until the primary claims are decided or `max_seeds` is reached."""
-    from harness.report.claims import looks_until, undecided
-    from harness.report.scores import ALPHA
-    from harness.statistics.sequential import levels_of_looks
-
-    first = len(parse_seeds(asked.seeds))
-    if not 2 <= first < max_seeds or parse_seeds(asked.seeds) != tuple(range(first)):
-        raise UserError(
-            f"`--until-decided` starts from seeds 0-1, 0-2 or more, but fewer than `--max-seeds "
-            f"{max_seeds}`; give `--seeds 0-2`, or a larger `--max-seeds`"
-        )
-    looks, looked = looks_until(first, max_seeds), []
-    for look, level in zip(looks, levels_of_looks(looks, max_seeds, ALPHA), strict=True):
-        report = once(replace(asked, seeds=f"0-{look - 1}"), level)
-        looked.append([v for table in report.tables for v in table.verdicts])
-        left = undecided(looked)
-        state = f"not decided yet: {', '.join(left)}" if left else "nothing is left to decide"
-        note(
-            f"{look} of at most {max_seeds} seeds, claims decided at {level:.2g} (5% over all "
-            f"looks): {state}"
-        )
-        if not left:
-            break
-    note("`harness report` judges these seeds at 5%, as if nobody had looked before")
+    planned = asked.selection.plan(jobs=asked.jobs, budget_usd=budget_usd)
+    if dry_run:
+        show_plan(planned, as_json)
+        raise typer.Exit(0)
+    _compute(planned, engine.options, fail_fast, as_json)
 
 
 def _compute(
@@ -157,8 +90,7 @@ def _compute(
     engine: EngineOptions,
     fail_fast: bool,
     as_json: bool,
-    level: float | None,
-) -> Reports:
+) -> None:
     out = console(stderr=as_json)
     common.print_all([planned.headline, *left_out(planned.summary)], out)
     report = planned.run(
@@ -167,12 +99,10 @@ def _compute(
         watch=_progress(planned, stderr=as_json),
         on_note=note,
         on_report=lambda report: _print_report(report, out, planned, as_json),
-        level=level,
     )
     if report.failed:
         _print_failures(report, planned)
         raise typer.Exit(1)
-    return report
 
 
 def _progress(planned: RunPlan, *, stderr: bool) -> AbstractContextManager[Observe]:

@@ -4,6 +4,9 @@ A testable claim is a conjunction of statements that a weighted sum of cells is 
 `a > b` (a - b > 0), one per step for a trend, two for `a` within a margin of `b`. A margin that is
 a share of a gain is a weighted sum too, so the noise in that gain is part of the test. Each table
 has one primary claim, declared before there are results.
+
+A claim's verdict says less when the claim could hardly come out otherwise. Such claims are marked,
+each with its reason, and counted apart.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import Field, model_validator
 
@@ -189,6 +192,34 @@ Measurable = Compare | Trend | BestOf | CompareGains
 Test = Annotated[Measurable | Qualitative, Field(discriminator="kind")]
 
 
+MarkWord = Literal["trivial", "by construction", "tuned against", "repeats", "printed otherwise"]
+"""Why a verdict counts apart: more training is compared with less; the world leaves no other
+outcome; a setting was chosen by a criterion that works against the claim; another claim measures
+the same; or the paper's own numbers contradict the claim."""
+
+MARKS: tuple[MarkWord, ...] = get_args(MarkWord)
+
+
+class Mark(Strict):
+    """Why a claim's verdict says less than another's."""
+
+    word: MarkWord
+    because: str
+    at: tuple[str, ...] = ()
+    """The profiles where it holds; none named means all."""
+
+
+class Manipulation(Strict):
+    """What a claim takes for granted: that one reward model is better than another.
+
+    It is if it orders more held-out pairs right; its 95% interval excludes zero.
+    """
+
+    better: str
+    """A row of the table that studies reward models."""
+    than: str
+
+
 class Claim(Strict):
     """What the paper says, how it is tested, and whether the printed numbers bear it out."""
 
@@ -204,7 +235,18 @@ class Claim(Strict):
     holds_in_paper: bool | None = None
     within_noise: bool | None = None
     """Whether the printed margin is no larger than the benchmark's noise, where known."""
+    marks: tuple[Mark, ...] = ()
+    needs: Manipulation | None = None
     note: str | None = None
+
+    def marks_at(self, profile: str) -> tuple[Mark, ...]:
+        """Return the marks that hold at a profile."""
+        found = [mark for mark in self.marks if not mark.at or profile in mark.at]
+        if self.holds_in_paper is False:
+            printed = self.paper_margin
+            said = printed if isinstance(printed, str) else ", ".join(printed or ())
+            found.append(Mark(word="printed otherwise", because=f"the paper prints {said}"))
+        return tuple(found)
 
 
 class Noise(Strict):
@@ -219,13 +261,15 @@ class FigurePlace(Strict):
     """A figure, or another part of the paper without a table."""
 
     id: str
+    table: str | None = None
+    """The table whose rows its claims compare."""
     claims: Annotated[tuple[Claim, ...], Field(min_length=1)]
 
     @model_validator(mode="after")
-    def _without_scores(self) -> FigurePlace:
+    def _scores_of_a_table(self) -> FigurePlace:
         for claim in self.claims:
-            scored = not isinstance(claim.test, Qualitative)
-            refuse((scored, f"`{claim.id}` compares scores, and only a table has scores"))
+            scored = not isinstance(claim.test, Qualitative) and self.table is None
+            refuse((scored, f"`{claim.id}` compares scores; name the `table` that has them"))
         return self
 
 

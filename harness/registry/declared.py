@@ -157,6 +157,7 @@ def _references(document: Document, table: Table) -> Iterator[Problem]:
     for i, control in enumerate(table.controls):
         named.append((("controls", i, "column"), "column", control.column))
         named += [(("controls", i, "rows"), "row", name) for name in control.rows]
+        named += [(("controls", i, "edge"), "row", name) for name in control.edge or ()]
     for place, what, name in named:
         yield from document.unknown(place, what, name, columns if what == "column" else rows)
     yield from _repeated(_ids(document, "controls", table.controls))
@@ -278,9 +279,18 @@ class Ambiguity(Deviation):
     open: str
 
 
+class Departure(Deviation):
+    """A setting of a profile that is not the paper's, on purpose."""
+
+    at: str
+    """The profile."""
+    paper: str
+
+
 class Deviations(Strict):
     discrepancies: tuple[Discrepancy, ...] = ()
     ambiguities: tuple[Ambiguity, ...] = ()
+    departures: tuple[Departure, ...] = ()
 
 
 def deviations(path: Path | None = None) -> Deviations:
@@ -313,8 +323,12 @@ def _problems(document: Document, found: Deviations) -> Iterator[Problem]:
     known = [f"recipe.{name}" for name in flattened(defaults())]
     for profile in all_profiles().values():
         known += [f"profile.{name}" for name in flattened(profile.model_dump(by_alias=True))]
-    for group in ("discrepancies", "ambiguities"):
-        entries: tuple[Discrepancy | Ambiguity, ...] = getattr(found, group)
+    for i, departure in enumerate(found.departures):
+        yield from document.unknown(
+            ("departures", i, "at"), "profile", departure.at, all_profiles()
+        )
+    for group in ("discrepancies", "ambiguities", "departures"):
+        entries: tuple[Deviation, ...] = getattr(found, group)
         for i, entry in enumerate(entries):
             place: Loc = (group, i)
             if entry.number != i + 1:

@@ -3,26 +3,53 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
 
 from harness.project import project_root
 from harness.registry.documents import read_declared
 from harness.strict import Strict
 
+RowRef = Annotated[str, Field(pattern=r"^[a-z0-9_.-]+/[a-z0-9_.-]+$")]
+"""A row of a table, `table/row`; rows of two tables have the same benchmark's prompts."""
 
-class Contrast(Strict):
-    """A comparison that is part of the answer: left row minus right row."""
 
-    says: str
-    """The left row in plain words, as the subject of a sentence."""
+class Comparison(Strict):
+    """Rows against a row, by seed and prompt: part of a line of the answer."""
+
     over: str
     """The right row in plain words."""
-    table: str
-    left: str
-    right: str
-    column: str
+    left: Annotated[tuple[RowRef, ...], Field(min_length=1)]
+    """The rows compared; of several, the mean."""
+    right: RowRef
     about_choosing: bool = False
     """Whether it is about which prompts are chosen, which has its own controls."""
+
+    @property
+    def tables(self) -> list[str]:
+        return list(dict.fromkeys(ref.partition("/")[0] for ref in (*self.left, self.right)))
+
+
+class AnswerLine(Strict):
+    says: str
+    """What is compared, in plain words."""
+    comparisons: Annotated[tuple[Comparison, ...], Field(min_length=1, max_length=2)]
+
+
+class PaperAnswer(Strict):
+    """What answers the paper's question at a profile."""
+
+    setting: str
+    """What was used there: the models, the prompts and the judge."""
+    measure: str
+    """The unit of the comparisons."""
+    column: str
+    declared: str
+    """When the comparisons were declared."""
+    lines: Annotated[tuple[AnswerLine, ...], Field(min_length=1, max_length=5)]
 
 
 class Paper(Strict):
@@ -33,8 +60,8 @@ class Paper(Strict):
     """Short citation: `arXiv 2411.00062`."""
     method: str
     question: str
-    answers: tuple[Contrast, ...] = ()
-    """The comparisons that answer the question, most important first."""
+    answers: Mapping[str, PaperAnswer] = Field(default={})
+    """What answers the question, by profile."""
 
 
 @functools.cache

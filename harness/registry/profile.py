@@ -144,8 +144,9 @@ class BenchmarkSettings(Strict):
     """Nucleus sampling; null if nothing is sampled."""
     max_new_tokens: Count | None = None
     """Longest answer, in tokens; null if nothing is sampled."""
-    by_construction: dict[str, str] = Field(default={})
-    """Scores that must agree with the paper because of how the world is built, and why."""
+    called: str | dict[str, str] | None = None
+    """Its name where it stands in for the paper's benchmark, for all scores or by score; null if it
+    is the paper's benchmark."""
 
     @model_validator(mode="after")
     def _consistent(self) -> BenchmarkSettings:
@@ -157,8 +158,8 @@ class BenchmarkSettings(Strict):
              "answers need `temperature`, `top_p` and `max_new_tokens`"),
             (isinstance(self.items, dict) and set(self.items) != columns,
              "`items` by score must name each of the `columns`"),
-            (not set(self.by_construction) <= columns,
-             "`by_construction` must name some of the `columns`"),
+            (isinstance(self.called, dict) and set(self.called) != columns,
+             "`called` by score must name each of the `columns`"),
         )  # fmt: skip
         return self
 
@@ -264,10 +265,13 @@ class Profile(documents.Sourced):
     def scores(self) -> tuple[str, ...]:
         return tuple(score for one in self.benchmarks.values() for score in one.columns)
 
-    def by_construction(self, score: str) -> str | None:
-        """Return why a score must agree with the paper here, or None if it need not."""
-        name = benchmark_of(self, score)
-        return None if name is None else self.benchmarks[name].by_construction.get(score)
+    def called(self, column: Column) -> str:
+        """Return the name of what a column measures here: the paper's benchmark or a stand-in."""
+        name = benchmark_of(self, column.reads)
+        called = None if name is None else self.benchmarks[name].called
+        if isinstance(called, dict):
+            called = called[column.reads]
+        return called or column.benchmark
 
 
 def _offer(name: str, loss: Extension) -> None:

@@ -185,24 +185,29 @@ class Control(Strict):
     training: TrainingKind
     """Kind of training whose tables depend on it."""
     kind: Literal["rising", "alike", "less"]
-    """`rising`: scores rise from each row to the next; `alike`: they do not differ; `less`: of
-    three rows, the second's gain over the first is less than `share` of the third's."""
+    """`rising`: scores rise from each row to the next; `alike`: they differ by less than `share` of
+    an `edge`; `less`: of three rows, the second's gain over the first is less than `share` of the
+    third's."""
     column: Id
     rows: Annotated[tuple[Id, ...], Field(min_length=2)]
     """The rows, lowest to highest."""
     doses: tuple[int, ...] = ()
     """For a dose-response: human prompts of each row, in multiples of x."""
     share: Annotated[float, Field(gt=0, le=1)] | None = None
-    """For `less`: the fraction of the third row's gain."""
+    """For `less`: the fraction of the third row's gain; for `alike`: of the edge."""
+    edge: tuple[Id, Id] | None = None
+    """For `alike`: the rows whose difference, second minus first, is what could be found at all."""
     standard_errors: float = Field(ge=0)
-    """`rising`: minimum distance of the last row from the first; `alike`: maximum distance; `less`:
-    minimum distance of the gain below the fraction of the other."""
+    """`rising`: minimum distance of the last row from the first; `alike`: distance from which the
+    rows differ; `less`: minimum distance of the gain below the fraction of the other."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Control:
-        less, rows = self.kind == "less", len(self.rows)
+        less, alike, rows = self.kind == "less", self.kind == "alike", len(self.rows)
         refuse(
-            ((self.share is not None) != less, "`less` needs a `share`, and nothing else has one"),
+            ((self.share is not None) != (less or alike),
+             "`less` and `alike` need a `share`, and nothing else has one"),
+            ((self.edge is not None) != alike, "`alike` needs an `edge`, and nothing else has one"),
             (less and rows != 3, "`less` compares the gains of two `rows` over the first of three"),
             (not less and self.standard_errors == 0,
              "`standard_errors` of rows that rise or are alike are above 0"),

@@ -1,159 +1,179 @@
-"""Findings: one sentence for each table, and one answer for the whole report.
+"""The answer: what the runs say, in at most five lines; the same wherever results are shown.
 
-The answer comes first in every output: the question, what was observed, and how certain it is. For
-one table it is that table's answer. For several it is the paper's, built from the
-comparisons declared as its answer (`harness.registry.paper`) that have numbers.
+For several tables it is that of the paper's question at their profile, from the comparisons
+declared as its answer (`harness.registry.paper`). For one table it is a sentence on the table: the
+primary claim, with our margin and the paper's, then how the rows of its main column compare with
+their baselines. Either begins or ends with what was used, because at a small scale that is not what
+the paper used.
 
-A table's sentence starts with its primary claim, with our margin and the paper's. It then says how
-the rows of its main column compare with their baselines: a row gains or loses if the interval of
-its gain excludes zero; otherwise it is not significantly different from its baseline.
+A difference is called better or worse if its 95% interval excludes zero; otherwise no difference is
+seen. Intervals are over seeds and prompts, and not adjusted for the number of comparisons.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from harness.registry.paper import Contrast, Paper, the_paper
+from harness.registry.paper import Comparison, the_paper
 from harness.registry.schema import Column
 from harness.report import view
-from harness.report.claims import counts, totals
-from harness.report.model import Cell, ClaimVerdict, Report, VerdictWord
-from harness.report.parts import Part, Scale, Study
+from harness.report.claims import Tally, tallies
+from harness.report.model import Estimate, Report, Verdict
+from harness.report.parts import Count, Part, Scale, Study
 from harness.report.reward_study import CALLED
-from harness.report.scores import Numbers, RunScores
+from harness.report.scores import RunScores
 from harness.report.view import plain, signed
+from harness.statistics import Scores, mean_interval, weighted_sum
 from harness.words import counted
 
 
-class Told(Part):
-    says: str
-    """The left row in plain English."""
+class Compared(Part):
+    """Rows against a row: their mean minus its, paired by seed and prompt."""
+
     over: str
-    """The right row in plain English."""
-    table: str
-    named: str
-    """Display name of the table; another table with both rows has a different interval."""
-    left: str
+    """The right row in plain words."""
+    left: tuple[str, ...]
+    """Rows, as `table/row`."""
     right: str
-    """The row that `left` is compared with."""
-    column: str
-    seeds: tuple[int, ...]
-    gain: float
-    """Left minus right, paired by seed and prompt, in the column's unit."""
-    low: float
-    """Lower end of the gain's 95% interval."""
-    high: float
+    seeds: tuple[Count, ...]
+    estimate: Estimate | None
+    """The difference, in the answer's unit; null without one."""
+    reason: str | None = None
+    """Why there is none."""
+
+    @property
+    def word(self) -> str:
+        if self.estimate is None:
+            return self.reason or "not run"
+        if self.estimate.low > 0:
+            return "better"
+        return "worse" if self.estimate.high < 0 else "no difference seen"
 
     @property
     def text(self) -> str:
-        """The result for the left row: a gain or loss only if the interval excludes zero."""
-        where = f"({self.named}, 95%: {signed(self.low, 1)} to {signed(self.high, 1)})"
-        if self.low > 0:
-            return f"gains {self.gain:.1f} over {self.over} {where}"
-        if self.high < 0:
-            return f"loses {-self.gain:.1f} to {self.over} {where}"
-        return f"is not significantly different from {self.over} {where}"
+        own = self.estimate
+        if own is None:
+            return f"against {self.over}: {self.word}"
+        mean, low, high = (signed(it, 1) for it in (own.mean, own.low, own.high))
+        return f"{mean} ({low} to {high}) against {self.over}, {self.word}"
 
 
-class ReportAnswer(Part):
-    question: str
-    table: str
-    """The first table that the answer draws on."""
-    profile: str
-    scale: Scale
-    result: str
-    confidence: str
-    told: tuple[Told, ...] = ()
-    """The comparisons behind `result`; empty when a single table was requested."""
-    claims: Mapping[VerdictWord, int]
-    """Number of claims by verdict."""
+class AnsweredLine(Part):
+    says: str
+    comparisons: tuple[Compared, ...]
 
     @property
-    def lines(self) -> list[tuple[str, str]]:
-        return [
-            ("Question", self.question),
-            ("Result", self.result),
-            ("Confidence", self.confidence),
-            ("Scale", view.SCALES[self.scale]),
-        ]
+    def text(self) -> str:
+        return f"{self.says}: {'; '.join(it.text for it in self.comparisons)}."
 
 
-def answer_to(reports: Sequence[Report], verdicts: Sequence[ClaimVerdict]) -> ReportAnswer:
-    (first, *others), paper = reports, the_paper()
-    told: tuple[Told, ...] = ()
-    if others:
-        question = paper.question
-        told = tuple(_told(paper.answers, {report.table_id: report for report in reports}))
-        result = _result(told, first.scale, reports)
-    else:
-        question, result = first.table.question, finding(first, verdicts)
-    return ReportAnswer(
-        question=plain(question),
-        table=told[0].table if told else first.table_id,
-        profile=first.profile_id,
-        scale=first.scale,
-        result=result,
-        confidence=_confidence(reports, verdicts, paper),
-        told=told,
-        claims=counts(verdicts),
+class Answer(Part):
+    profile: str
+    scale: Scale
+    setting: str
+    """What was used, the unit, the seeds, and when the comparisons were declared."""
+    finding: str | None = None
+    """The sentence on the table, if there is only one."""
+    answered: tuple[AnsweredLine, ...] = ()
+    claims: tuple[Tally, ...]
+    """Counts of the verdicts on the claims: first without a mark, then by mark."""
+
+    @property
+    def listed(self) -> list[str]:
+        """The lines as plain text: with a hyphen before each of several comparisons."""
+        first, *others = self.lines
+        return [first, *(others if self.finding else (f"- {line}" for line in others))]
+
+    @property
+    def lines(self) -> list[str]:
+        """The answer as text: a table's finding and its setting, or the setting and the lines."""
+        if self.finding is not None:
+            return [self.finding, self.setting]
+        return [self.setting, *(line.text for line in self.answered)]
+
+
+def answer_to(reports: Sequence[Report], verdicts: Sequence[Verdict]) -> Answer:
+    (first, *others), profile = reports, reports[0].profile
+    declared = the_paper().answers.get(profile.name)
+    answered: list[AnsweredLine] = []
+    if others and declared is not None:
+        known = {report.table_id: report for report in reports}
+        for line in declared.lines:
+            found = tuple(_compared(it, declared.column, known) for it in line.comparisons)
+            answered.append(AnsweredLine(says=line.says, comparisons=found))
+    said = [declared.setting if declared else view.SCALES[profile.scale]]
+    if answered and declared is not None:
+        seeds = {it.seeds for line in answered for it in line.comparisons if it.seeds}
+        said.append(f"{view.capital(declared.measure)}, 95% intervals over seeds and prompts")
+        if seeds:
+            few, most = (end(len(it) for it in seeds) for end in (min, max))
+            said[-1] += f", {counted(most, 'seed') if few == most else f'{few} to {most} seeds'}"
+        said.append(f"The comparisons were declared {declared.declared}")
+    elif others:
+        said.append(f"What answers the paper's question on `{profile.name}` is not declared")
+    elif barred := view.barred(first):
+        said.append(view.capital(barred))
+    return Answer(
+        profile=profile.name,
+        scale=profile.scale,
+        setting=plain(f"{'. '.join(said)}."),
+        finding=None if others else finding(first, verdicts),
+        answered=tuple(answered),
+        claims=tuple(tallies(verdicts)) if verdicts else (),
     )
 
 
-def _told(contrasts: Iterable[Contrast], reports: Mapping[str, Report]) -> Iterator[Told]:
-    """Yield the comparisons that have numbers and that the controls admit."""
-    for asked in contrasts:
-        report = reports.get(asked.table)
-        if report is None or len(report.seeds) < 2 or not report.has_numbers:
-            continue
-        if report.inadmissible or (asked.about_choosing and report.inadmissible_choosing):
-            continue
-        found = _gain(asked, report)
-        if found.gain is not None:
-            ends = {"low": found.gain_ci_low, "high": found.gain_ci_high, "gain": found.gain}
-            where = asked.model_dump(exclude={"about_choosing"}) | {"named": report.table.named}
-            yield Told.model_validate({**where, **ends, "seeds": report.seeds})
+def _compared(asked: Comparison, column: str, reports: Mapping[str, Report]) -> Compared:
+    found = [reports.get(table) for table in asked.tables]
+    missing = [name for name, it in zip(asked.tables, found, strict=True)
+               if it is None or not it.has_numbers]  # fmt: skip
+    tables = [report for report in found if report is not None]
+    shared = set.intersection(*({*report.seeds} for report in tables)) if tables else set()
+    seeds = () if missing else tuple(sorted(shared))
+    why = _why_not(asked, tables, missing, seeds)
+    estimate = None
+    if why is None:
+        terms = [(1.0 / len(asked.left), ref) for ref in asked.left] + [(-1.0, asked.right)]
+        scores = [(weight, _scores(ref, column, reports, seeds)) for weight, ref in terms]
+        whole = [(weight, own) for weight, own in scores if own is not None]
+        why = None if len(whole) == len(scores) else "not run"
+        if why is None:
+            own = mean_interval(weighted_sum(whole))
+            estimate = Estimate(mean=own.mean, low=own.low, high=own.high)
+    return Compared(
+        over=asked.over,
+        left=asked.left,
+        right=asked.right,
+        seeds=seeds if estimate else (),
+        estimate=estimate,
+        reason=why,
+    )
 
 
-def _gain(asked: Contrast, report: Report) -> Cell | Numbers:
-    """Return the left row minus the right; against its baseline, the gain shown in the table."""
-    for cell in report.cells:
-        if (cell.row, cell.column, cell.baseline_row) == (asked.left, asked.column, asked.right):
-            return cell
-    table = report.table
-    column = table.column(asked.column)
-    left, right = (table.row(name).run_id(column) for name in (asked.left, asked.right))
-    return RunScores(report.measured, report.seeds).of_gain(left, right, column.reads)
+def _why_not(
+    asked: Comparison, tables: Iterable[Report], missing: Sequence[str], seeds: Sequence[int]
+) -> str | None:
+    if missing:
+        return f"not run ({', '.join(missing)})"
+    if len(seeds) < 2:
+        return "one seed, no comparison"
+    reasons = [report.inadmissible for report in tables]
+    reasons += [report.inadmissible_choosing for report in tables if asked.about_choosing]
+    why = next(filter(None, reasons), None)
+    return None if why is None else f"inadmissible, because {why}"
 
 
-def _result(told: Sequence[Told], scale: Scale, reports: Sequence[Report]) -> str:
-    if not told:
-        some = any(report.has_numbers for report in reports)
-        return "No comparison that answers this is complete yet." if some else "Nothing has run."
-    tables = {report.table_id: report.table for report in reports}
-    columns = {tables[it.table].column(it.column).benchmark: None for it in told}
-    few, most = (end(len(it.seeds) for it in told) for end in (min, max))
-    seeds = counted(most, "seed") if few == most else f"{few} to {most} seeds"
-    where = f"at {scale} scale with {seeds}, in points of {' and '.join(columns)}"
-    said = [
-        f"{subject} {' and '.join(it.text for it in own)}"
-        for subject, own in itertools.groupby(told, key=lambda it: it.says)
-    ]
-    return f"{view.capital(where)}: {'; '.join(said)}."
+def _scores(
+    ref: str, column: str, reports: Mapping[str, Report], seeds: Sequence[int]
+) -> Scores | None:
+    table, _, row = ref.partition("/")
+    report = reports[table]
+    declared = report.table.column(column)
+    run = report.table.row(row).run_id(declared)
+    return RunScores(report.measured, seeds).of_run(run, declared.reads)
 
 
-def _confidence(reports: Sequence[Report], verdicts: Sequence[ClaimVerdict], paper: Paper) -> str:
-    said = []
-    if verdicts:
-        said.append(f"of the paper's {counted(len(verdicts), 'claim')}: {totals(verdicts)}")
-    if len(reports) == 1:
-        said += [view.power_words(found, reports[0]) for found in reports[0].power]
-    if reports[0].scale != "paper":
-        said.append(f"{reports[0].scale} scale says nothing about the paper's models")
-    return f"{view.capital('; '.join(said))}."
-
-
-def finding(report: Report, verdicts: Sequence[ClaimVerdict]) -> str:
+def finding(report: Report, verdicts: Sequence[Verdict]) -> str:
     """Summarize a table's results in one sentence, or one sentence per league."""
     if report.leagues:
         table = report.table
@@ -169,31 +189,30 @@ def finding(report: Report, verdicts: Sequence[ClaimVerdict]) -> str:
     said = _rows(report, column)
     if primary is None:
         said = said if report.study is None else f"{_study(report.study)}; {said}"
-    elif primary.margin is None:
-        said = f"not decided, because {primary.reason}: {claim}; {said}"
+    elif primary.estimate is None:
+        said = f"{primary.text}, because {primary.reason}: {claim}; {said}"
     else:
         word = primary.text
-        if primary.verdict == "inadmissible":
-            word = f"inadmissible, because {primary.reason}"
-        margins = _margins(primary, view.our_decimals(report, column))
+        if primary.word == "inadmissible":
+            word = f"{word}, because {primary.reason}"
+        margins = _margins(primary, primary.estimate, view.our_decimals(report, column))
         said = f"{word}: {claim} ({margins}); {said}"
     return f"{plain(view.capital(said))}."
 
 
-def primary_of(verdicts: Iterable[ClaimVerdict]) -> ClaimVerdict | None:
+def primary_of(verdicts: Iterable[Verdict]) -> Verdict | None:
     return next((verdict for verdict in verdicts if verdict.primary), None)
 
 
-def _margins(primary: ClaimVerdict, decimals: int) -> str:
-    ours, low, high = (
-        signed(number or 0.0, decimals)
-        for number in (primary.margin, primary.ci_low, primary.ci_high)
-    )
+def _margins(primary: Verdict, own: Estimate, decimals: int) -> str:
+    ours, low, high = (signed(number, decimals) for number in (own.mean, own.low, own.high))
     parts = [f"ours {ours}, 95% from {low} to {high}"]
     if primary.p is None:
         parts.append(primary.reason or "no p-value")
     else:
         parts.append("p < 0.001" if primary.p < 0.001 else f"p = {primary.p:.2g}")
+    if primary.sought is not None:
+        parts.append(f"the paper's size would be {primary.sought:.{decimals}f} here")
     paper = primary.paper_margin
     if paper is not None:
         steps = paper if isinstance(paper, str) else ", ".join(paper)
@@ -218,7 +237,11 @@ def _study(study: Study) -> str:
 def _rows(report: Report, column: Column) -> str:
     cells = [cell for cell in report.cells if cell.column == column.id and cell.baseline_row]
     done = [cell for cell in cells if cell.gain is not None]
-    where = f"in {column.benchmark}, {column.printed},"
+    name = report.profile.called(column)
+    alone = sum(report.profile.called(other) == name for other in report.table.columns) == 1
+    # What the paper heads the column with would name its benchmark again.
+    own = alone and name != column.benchmark
+    where = f"in {name}," if own else f"in {name}, {column.printed},"
     if not cells:
         return f"{where} no row has a baseline"
     if not done:

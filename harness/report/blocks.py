@@ -78,12 +78,12 @@ def _column_block(report: Report, column: Column) -> Block:
             figures.append(state(cell) if less is None else signed(less, decimals))
         rows.append(tuple(figures))
     caption = plain(_caption(report, column))
-    return Block(plain(_title(column)), (caption,), tuple(head), tuple(rows))
+    return Block(plain(_title(report, column)), (caption,), tuple(head), tuple(rows))
 
 
-def _title(column: Column) -> str:
+def _title(report: Report, column: Column) -> str:
     panel = f" · {column.panel}" if column.panel else ""
-    return f"{column.benchmark} · {column.printed}{panel}"
+    return f"{report.profile.called(column)} · {column.printed}{panel}"
 
 
 def _caption(report: Report, column: Column) -> str:
@@ -113,9 +113,7 @@ def _caption(report: Report, column: Column) -> str:
     items = f"{benchmark.items_of(column.reads)} {counted}, judge {judge}"
     said = [f"{where}{what}, in {column.unit} ({items})"]
     said += [f"the paper's is{link}{theirs}"] if theirs else []
-    known = profile.by_construction(column.reads)
-    said += [direction] if known is None else [direction, f"by construction here: {known}"]
-    return "; ".join(said)
+    return "; ".join([*said, direction])
 
 
 def worth_blocks(report: Report) -> list[Block]:
@@ -141,7 +139,9 @@ def _worth_block(report: Report, column: Column) -> Block:
         + ("; the paper's off the one it prints." if theirs else "."),
     )
     head = ("row", "ours", "95%", *(("paper",) if theirs else ()))
-    return Block(f"Worth in human prompts · {plain(_title(column))}", notes, head, tuple(rows))
+    return Block(
+        f"Worth in human prompts · {plain(_title(report, column))}", notes, head, tuple(rows)
+    )
 
 
 def control_blocks(report: Report) -> list[Block]:
@@ -154,9 +154,12 @@ def control_blocks(report: Report) -> list[Block]:
         if control.distance is not None:
             in_errors = "" if errors is None else f" ({signed(errors, 1)} SE)"
             found = f"{signed(control.distance, 2)}{in_errors}"
-        limit = f"{'under' if control.kind == 'alike' else 'at least'} {control.needed:g} SE"
-        if control.share is not None:
+        limit = f"at least {control.needed:g} SE"
+        if control.kind == "less":
             limit = f"{control.share:g} of the gain, {limit}"
+        if control.kind == "alike":
+            known = control.margin is not None
+            limit = f"within {control.margin:.2f}" if known else f"within {control.share:g}"
         rows.append((control.id, found, limit, came_out(control.state)))
     notes = tuple(
         plain(f"{it.id}: {it.statement}" + (f" ({it.reason})" if it.reason else ""))
@@ -172,7 +175,7 @@ def summary_blocks(report: Report, intervals: bool = False) -> list[Block]:
     """
     if report.table.is_ours:
         return []
-    titles = {column.id: plain(_title(column)) for column in report.table.columns}
+    titles = {column.id: plain(_title(report, column)) for column in report.table.columns}
     rows = []
     for found in report.summary:
         signs, *spearman = _comparison(found, len(report.seeds))

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.evaluation.calibration import states as calibration_states
 from harness.project import calibrations_dir
+from harness.registry.claims import Claim
 from harness.registry.documents import read_document, sources
 from harness.registry.profile import Profile, benchmark_of, lacking_rows, roles_of
 from harness.registry.recipe import Online
@@ -31,20 +32,20 @@ from harness.report.league import leagues_of
 from harness.report.model import (
     Assumption,
     Cell,
-    ClaimVerdict,
     ColumnSummary,
     Origin,
     Power,
     Report,
     ReportColumn,
     ReportRow,
+    Verdict,
 )
 from harness.report.origin import origin_of
 from harness.report.parts import State
 from harness.report.reward_study import study_of
 from harness.report.rows import StoreReader, creations, online_costs, prompt_distances, row_costs
-from harness.report.scores import ALPHA, Measured, TableScores, read_scores
-from harness.report.verdicts import Evidence, judge, judge_without
+from harness.report.scores import Measured, TableScores, read_scores
+from harness.report.verdicts import Evidence, judge_all, judge_without
 from harness.report.view import plain, state_words
 from harness.statistics import rank_agreement, sign_agreement
 
@@ -60,11 +61,10 @@ class StoredTable:
     Attributes:
         reader: Reads the store.
         lacking: Why rows without runs cannot run, by row.
-        level: Significance level for claims.
     """
 
-    def __init__(self, runs: TableRuns, reader: StoreReader, level: float = ALPHA) -> None:
-        self.runs, self.lacking, self.level = runs, lacking_rows(runs.table, runs.profile), level
+    def __init__(self, runs: TableRuns, reader: StoreReader) -> None:
+        self.runs, self.lacking = runs, lacking_rows(runs.table, runs.profile)
         self.reader, self.store = reader, reader.store
 
     @cached_property
@@ -86,13 +86,14 @@ class StoredTable:
     def _controls(self) -> Controls | None:
         return self.reader.controls(self.runs.profile).beside(judged_runs(self.cells))
 
-    @cached_property
-    def verdicts(self) -> list[ClaimVerdict]:
-        return judge(self.evidence)
-
     @property
-    def evidence(self) -> Evidence:
-        return Evidence.of(self.report, self.scores, self._controls, self.level)
+    def verdicts(self) -> Sequence[Verdict]:
+        return self.report.verdicts
+
+    def judge(self, claims: Sequence[Claim], place: str) -> Sequence[Verdict]:
+        """Return the verdicts on claims about the rows of the table."""
+        evidence = Evidence.of(self.report, self.scores, self._controls, claims)
+        return judge_all(evidence, claims, place)
 
     @cached_property
     def report(self) -> Report:
@@ -120,7 +121,7 @@ class StoredTable:
             profile,
             calibrations={name: found for name, found in calibrated.items() if name in read},
             absent=self.lacking,
-            judge=lambda: self.verdicts,
+            judge=self.judge,
             scores=lambda: self.measured,
         )
 
@@ -186,8 +187,11 @@ def without_runs(
         summary=(),
         origin=Origin(judges=judges),
     )
-    verdicts = judge_without(table, profile.scale, reason)
-    return with_all_rows(empty.beside(table, profile, absent=absent, judge=lambda: verdicts))
+
+    def judge(claims: Sequence[Claim], place: str) -> Sequence[Verdict]:
+        return judge_without(claims, place, profile.name, profile.scale, reason)
+
+    return with_all_rows(empty.beside(table, profile, absent=absent, judge=judge))
 
 
 def with_all_rows(report: Report) -> Report:
@@ -223,10 +227,7 @@ def _declared(
         "profile": profile.name,
         "scale": profile.scale,
         "seeds": tuple(seeds),
-        "columns": tuple(
-            ReportColumn.of(column, profile.by_construction(column.reads))
-            for column in table.columns
-        ),
+        "columns": tuple(ReportColumn.of(column) for column in table.columns),
         "rows": tuple(ReportRow.of(row, table) for row in rows),
         "notes": tuple(plain(note) for note in table.notes),
     }

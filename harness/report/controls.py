@@ -5,14 +5,19 @@ scores with the same statistics as every report. They are read from the store fi
 published results. Published controls count as long as every run that they share with a table is
 still the same run.
 
-Until the controls of a kind of training pass, verdicts on tables about prompts that use it are
-inadmissible, whatever their p-value. A control that the profile cannot run (no prompts matched to
-its benchmark) is reported and does not block the others.
+While a control of a kind of training has failed or has not run, verdicts on tables about prompts
+that use it are inadmissible, whatever their p-value. Rows are alike if their difference is shown to
+be smaller than a third of what the oracle's choice is worth (two one-sided tests); the control
+fails if they are shown to differ, and is open if neither is shown. An open control, or one that the
+profile cannot run (no prompts matched to its benchmark), is reported and does not block others.
 
 Whether it matters *which* prompts are chosen has its own controls (`choosing`): the oracle's choice
 of parents or human prompts must beat a random choice, the worst choice must lose to it, and a
 choice by shuffled oracle values must equal it. Claims that compare ways to choose need all of them,
 including any not declared; no other claim does.
+
+A claim can also take for granted that one reward model is better than another. If the published
+study of reward models does not show that it is, the claim is inadmissible.
 
 Human prompts are also the unit of every gain: the controls' dose-response says how many of them a
 policy is worth (`harness.statistics.dose`), ours and, on the paper's own curve, the paper's.
@@ -21,15 +26,18 @@ policy is worth (`harness.statistics.dose`), ours and, on the paper's own curve,
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
+from typing import Literal
 
 from harness.errors import HarnessError, UserError
+from harness.pipeline.factory import SEED
 from harness.project import work_dir
 from harness.registry import declared
+from harness.registry.claims import Claim, Manipulation
 from harness.registry.profile import Profile, benchmark_of, lacking_rows
 from harness.registry.schema import Control, Table, TrainingKind
 from harness.report.asked import ever_asked, shown_of
@@ -39,6 +47,9 @@ from harness.report.scores import Measured, RunScores, TableScores, read_scores
 from harness.runtime import Store
 from harness.statistics import ScoreMatrix, Scores, mean_interval
 from harness.statistics.dose import Side, Worth, on_curve, worth
+from harness.worlds import ACCURACY
+
+ControlState = Literal["passed", "failed", "open", "not_run", "not_available"]
 
 FEWEST_SEEDS = 3
 """Minimum seeds for a control; with fewer, the standard error is too unreliable."""
@@ -56,12 +67,32 @@ class Controls:
         scores: The scores of their rows.
         checked: Their results, in declared order.
         runs: Fingerprint of each judged run by (`run/profile/seed`, column); empty from a store.
+        accuracies: Whether each reward model orders each held-out pair right, by row of the table
+            that studies them.
     """
 
     table: Table
     scores: TableScores
     checked: tuple[CheckedControl, ...]
     runs: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    accuracies: Callable[[], Mapping[str, Scores]] = dict
+
+    def why_not_better(self, needs: Manipulation) -> str | None:
+        """Return why a reward model is not shown to be better than another, or None if it is."""
+        found = self.accuracies()
+        if not {needs.better, needs.than} <= found.keys():
+            return (
+                f"whether the reward model `{needs.better}` is better than `{needs.than}` is not "
+                "measured here (harness run reward-models, then publish it)"
+            )
+        more = mean_interval(found[needs.better].minus(found[needs.than]).scaled(100.0))
+        if more.low > 0.0:
+            return None
+        return (
+            f"the reward model `{needs.better}` is not shown to be better than `{needs.than}`: its "
+            f"share of held-out pairs in the right order is {more.mean:+.1f} points higher "
+            f"({more.low:+.1f} to {more.high:+.1f})"
+        )
 
     def why_not(self, training: TrainingKind) -> str | None:
         """Return why verdicts on a kind of training are inadmissible, or None if they are not.
@@ -157,14 +188,18 @@ def inadmissible(table: Table, controls: Controls | None) -> dict[TrainingKind, 
     return {training: reason for training, reason in reasons.items() if reason is not None}
 
 
-def inadmissible_claims(table: Table, controls: Controls | None) -> dict[str, str]:
+def inadmissible_claims(
+    table: Table, claims: Iterable[Claim], controls: Controls | None
+) -> dict[str, str]:
     of_table = inadmissible(table, controls)
     found = {}
-    for claim in table.claims:
+    for claim in claims:
         trainings = table.trainings_behind(claim)
         reasons = [of_table.get(training) for training in trainings]
         if controls is not None and table.is_about_choosing(claim):
             reasons += [controls.why_not_choosing(training) for training in trainings]
+        if controls is not None and claim.needs is not None:
+            reasons.append(controls.why_not_better(claim.needs))
         why = "; ".join(dict.fromkeys(filter(None, reasons)))
         if why:
             found[claim.id] = why
@@ -173,39 +208,56 @@ def inadmissible_claims(table: Table, controls: Controls | None) -> dict[str, st
 
 def _checked(control: Control, scores: TableScores, lacking: Mapping[str, str]) -> CheckedControl:
     said = control.model_dump(exclude={"standard_errors"}) | {"needed": control.standard_errors}
-    needs = (control.column, *control.rows)
+    rows = dict.fromkeys((*control.rows, *(control.edge or ())))
+    needs = (control.column, *rows)
     unable = next((lacking[part] for part in needs if part in lacking), None)
     if unable is not None:
         return CheckedControl(**said, state="not_available", reason=unable)
-    known = {row: scores.of(row, control.column) for row in control.rows}
-    whole = [own for own in known.values() if own is not None]
+    known = {row: scores.of(row, control.column) for row in rows}
+    done = {row: own for row, own in known.items() if own is not None}
     reason = None
-    if len(whole) < len(known):
+    if len(done) < len(known):
         reason = f"`{next(row for row, own in known.items() if own is None)}` lacks seeds"
     elif len(scores.seeds) < FEWEST_SEEDS:
         reason = f"it needs {FEWEST_SEEDS} seeds and has {len(scores.seeds)}"
     if reason is not None:
         return CheckedControl(**said, state="not_run", reason=reason)
+    whole = [done[row] for row in control.rows]
     compared = whole[-1].minus(whole[0])
-    if control.share is not None:
+    if control.kind == "less" and control.share is not None:
         compared = compared.scaled(control.share).minus(whole[1].minus(whole[0]))
     difference = mean_interval(compared)
     distance = in_standard_errors(difference.mean, difference.standard_error)
     means = [own.mean for own in whole]
     falls = control.kind == "rising" and any(after <= own for own, after in pairwise(means))
-    if control.kind == "alike":
-        passed = abs(distance) < control.standard_errors
-    else:
-        least = control.standard_errors
-        passed = not falls and distance >= least and (control.kind == "rising" or distance > 0.0)
+    least, margin = control.standard_errors, None
+    passed = not falls and distance >= least and distance > 0.0
+    state: ControlState = "passed" if passed else "failed"
+    if control.edge is not None and control.share is not None:
+        first, second = (done[row] for row in control.edge)
+        allowed = second.minus(first).scaled(control.share)
+        margin, state = allowed.mean, _alike(compared, allowed, abs(distance) >= least)
     return CheckedControl(
         **said,
-        state="passed" if passed else "failed",
+        state=state,
+        margin=margin,
         means=tuple(means),
         distance=difference.mean,
         standard_errors=distance if math.isfinite(distance) else None,
         reason="the scores do not rise with each row" if falls else None,
     )
+
+
+def _alike(compared: Scores, allowed: Scores, differ: bool) -> ControlState:
+    """Return whether a difference is shown to be within what is allowed, or to be there.
+
+    Both one-sided tests are at 2.5%, and the noise in what is allowed is part of them.
+    """
+    if allowed.mean > 0.0:
+        sides = (mean_interval(allowed.plus(compared)), mean_interval(allowed.minus(compared)))
+        if all(side.low > 0.0 for side in sides):
+            return "passed"
+    return "failed" if differ else "open"
 
 
 def in_standard_errors(mean: float, error: float) -> float:
@@ -263,7 +315,8 @@ class KnownControls:
         seeds = shown_of(planned, store, work_dir()).seeds
         own = {key: run for key, run in planned.runs.items() if key[1] in seeds}
         measured = read_scores(replace(planned, seeds=seeds, runs=own), store)
-        return checked_runs(table, profile, seeds, measured, lacking)
+        found = checked_runs(table, profile, seeds, measured, lacking)
+        return replace(found, accuracies=lambda: self._accuracies)
 
     @cached_property
     def published(self) -> Controls | None:
@@ -275,7 +328,23 @@ class KnownControls:
         named = [(run.partition("@"), cell.column) for cell in report.cells for run in cell.runs]
         runs = {(run, column): fingerprint for (run, _, fingerprint), column in named}
         lacking = lacking_rows(table, profile)
-        return checked_runs(table, profile, report.seeds, measured, lacking, runs)
+        found = checked_runs(table, profile, report.seeds, measured, lacking, runs)
+        return replace(found, accuracies=lambda: self._accuracies)
+
+    @cached_property
+    def _accuracies(self) -> Mapping[str, Scores]:
+        """Return the published accuracies of reward models."""
+        found: dict[str, Scores] = {}
+        for table in declared.all_tables().values():
+            folder = self._results_dir / self.profile.name / table.id
+            if table.study is None or not (folder / REPORT).is_file():
+                continue
+            scores = RunScores(read_published(folder)[1], [SEED])
+            column = table.column(table.study.column)
+            for row in table.rows:
+                own = scores.of_run(row.run_id(column), ACCURACY)
+                found |= {} if own is None else {row.id: own}
+        return found
 
 
 def checked_runs(

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from pydantic import Field, PrivateAttr
 
 from harness.errors import HarnessError
+from harness.registry.claims import Claim, Mark
 from harness.registry.schema import Id
 from harness.report.parts import (
     Count,
@@ -35,10 +36,7 @@ if TYPE_CHECKING:
     from harness.registry.profile import Profile
     from harness.registry.schema import Column, Row, Table
 
-VerdictWord = Literal[
-    "supported", "contradicted", "inconclusive", "underpowered", "inadmissible", "not_run",
-    "not_testable",
-]  # fmt: skip
+VerdictWord = Literal["supported", "contradicted", "inconclusive", "inadmissible", "not_run"]
 """What our runs show about a claim."""
 
 JudgedRun = Annotated[str, Field(pattern=r"^[a-z0-9_.+-]+/[a-z0-9_.+-]+/seed[0-9]+@[0-9a-f]{12}$")]
@@ -98,17 +96,14 @@ class ReportColumn(Part):
     score: Id
     unit: str
     direction: Literal["higher", "lower", "none"]
-    by_construction: str | None = None
-    """Why the column must agree with the paper by construction; null if it need not."""
 
     @classmethod
-    def of(cls, column: Column, by_construction: str | None = None) -> ReportColumn:
+    def of(cls, column: Column) -> ReportColumn:
         return cls(
             id=column.id,
             score=column.reads,
             unit=column.unit,
             direction=column.direction,
-            by_construction=by_construction,
         )
 
 
@@ -155,19 +150,24 @@ class CheckedControl(Part):
     statement: str
     training: Literal["offline", "online"]
     kind: Literal["rising", "alike", "less"]
-    """Whether scores must rise from row to row, not differ, or one gain be less than a share of
-    another."""
+    """Whether scores must rise from row to row, differ by less than a share of what could be found,
+    or one gain be less than a share of another."""
     column: str
     rows: tuple[str, ...]
     """From lowest to highest."""
     doses: tuple[int, ...] = ()
     """For a dose-response, each row's human prompts in multiples of x."""
     share: float | None = Field(default=None, exclude_if=lambda share: share is None)
-    """For kind `less`, the share of the other gain; absent otherwise."""
+    """For kind `less`, the share of the other gain; for `alike`, of the edge; absent otherwise."""
+    edge: tuple[str, str] | None = Field(default=None, exclude_if=lambda edge: edge is None)
+    """For kind `alike`, the rows whose difference is what could be found; absent otherwise."""
+    margin: float | None = Field(default=None, exclude_if=lambda margin: margin is None)
+    """For kind `alike`, the share of the edge, in the column's unit; absent otherwise."""
     needed: float
-    """Required distance in standard errors: a minimum, or for kind `alike` a maximum."""
-    state: Literal["passed", "failed", "not_run", "not_available"]
-    """The result; `not_available` if the profile cannot run a row."""
+    """Required distance in standard errors; for kind `alike`, from where on the rows differ."""
+    state: Literal["passed", "failed", "open", "not_run", "not_available"]
+    """The result; `open` if rows are neither shown to be alike nor to differ, `not_available` if
+    the profile cannot run a row."""
     means: tuple[float, ...] = ()
     """Mean of each row, in the column's unit; empty if any is missing."""
     distance: float | None = None
@@ -234,56 +234,65 @@ GROUPS: Mapping[str, str] = {
 }
 """Display names of the origins of assumptions."""
 
-TESTED: tuple[VerdictWord, ...] = ("supported", "contradicted", "inconclusive", "underpowered")
-"""Verdicts on tested claims; all but the last had enough power."""
+
+class Estimate(Part):
+    """A mean with its 95% interval; with one seed, over prompts only."""
+
+    mean: float
+    low: float
+    high: float
+    detectable: float | None = None
+    """Smallest size that would have been found with 80% power; null with one seed."""
 
 
-class ClaimVerdict(Part):
+class Verdict(Part):
     """A claim of the paper and what our runs show about it."""
 
-    id: str
-    table: str
+    claim: str
+    """The claim's id."""
+    place: str
+    """The table or figure that it belongs to."""
     statement: str
-    verdict: VerdictWord
+    word: VerdictWord
     scale: Scale
     """The profile's scale; only at `paper` is the verdict about the paper itself."""
     primary: bool
-    margin: float | None = None
-    """Ours, left minus right in the column's unit; of the weakest statement if several."""
-    ci_low: float | None = None
-    """Lower end of the margin's 95% interval, which is over prompts only with one seed."""
-    ci_high: float | None = None
+    estimate: Estimate | None = None
+    """Ours, left minus right in the column's unit; of the weakest statement if several. What would
+    have been found is at 5% for a primary claim and at 5% divided by the family size for others;
+    with several statements, the largest of theirs (`harness.statistics.Interval.detectable`)."""
     p: float | None = None
     """Two-sided p-value; null with one seed."""
     p_adjusted: float | None = None
     """p-value after Holm's correction; uncorrected for a primary claim."""
-    detectable: float | None = None
-    """Smallest margin detectable with 80% power, at 5% for a primary claim and at 5% divided by the
-    family size for others; with several statements, the largest of theirs. See
-    `harness.statistics.Interval.detectable`."""
+    sought: float | None = None
+    """An effect of the paper's size in our unit; null if it has none here."""
+    excludes: str | None = None
+    """What the 95% interval of an inconclusive claim, not adjusted, excludes: `the claim`, or `an
+    effect of the paper's size`; null if neither."""
     paper_margin: str | tuple[str, ...] | None = None
     """The paper's margin as printed; for a trend, of each step."""
     paper_within_noise: bool | None = None
     """Whether the paper's margin is no larger than its benchmark's noise."""
     reason: str | None = None
     """Why there is no decision, or the basis of the verdict."""
-    by_construction: str | None = None
-    """Why the claim could not have failed here; null if it could."""
+    marks: tuple[Mark, ...] = ()
+    """Why the verdict says less than others; empty if nothing does."""
 
     @property
     def name(self) -> str:
         """The id, with a star if the claim is primary."""
-        return f"{self.id} *" if self.primary else self.id
+        return f"{self.claim} *" if self.primary else self.claim
 
     @property
     def text(self) -> str:
-        """Display text, with the scale unless it is `paper`, and `by construction` if so."""
-        word = self.verdict.replace("_", " ")
-        decided = self.verdict in TESTED
-        marks: list[str] = [self.scale] if decided and self.scale != "paper" else []
-        if self.verdict == "supported" and self.by_construction is not None:
-            marks.append("by construction")
-        return f"{word} ({', '.join(marks)})" if marks else word
+        """Display text: the word, the scale unless it is `paper`, what is excluded, and marks."""
+        word = self.word.replace("_", " ")
+        decided = self.word not in ("inadmissible", "not_run")
+        notes: list[str] = [self.scale] if decided and self.scale != "paper" else []
+        notes += [f"excludes {self.excludes}"] if self.excludes else []
+        notes += [mark.word for mark in self.marks]
+        return f"{word} ({', '.join(notes)})" if notes else word
 
 
 PerPrompt = dict[tuple[str, int, str], dict[str, float]]
@@ -302,12 +311,12 @@ class Beside:
     profile: Profile
     calibrations: Mapping[str, Calibration | None] = field(default_factory=dict)
     absent: Mapping[str, str] = field(default_factory=dict)
-    judge: Callable[[], Sequence[ClaimVerdict]] = tuple
+    judge: Callable[[Sequence[Claim], str], Sequence[Verdict]] = lambda claims, place: ()
     scores: Callable[[], PerPrompt] = dict
 
     @cached_property
-    def verdicts(self) -> Sequence[ClaimVerdict]:
-        return self.judge()
+    def verdicts(self) -> Sequence[Verdict]:
+        return self.judge(self.table.claims, self.table.id)
 
 
 class Report(Part):
@@ -385,8 +394,12 @@ class Report(Part):
         return {} if self._beside is None else self._beside.calibrations
 
     @property
-    def verdicts(self) -> Sequence[ClaimVerdict]:
+    def verdicts(self) -> Sequence[Verdict]:
         return () if self._beside is None else self._beside.verdicts
+
+    def judge(self, claims: Sequence[Claim], place: str) -> Sequence[Verdict]:
+        """Return the verdicts on a figure's claims about the rows of this table."""
+        return () if self._beside is None else self._beside.judge(claims, place)
 
     @property
     def measured(self) -> PerPrompt:

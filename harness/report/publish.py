@@ -7,10 +7,11 @@ answers, in `examples.json`.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from harness.registry.claims import Claim
 from harness.registry.profile import benchmark_of
 from harness.registry.schema import Table
 from harness.report import reward_study
@@ -18,7 +19,7 @@ from harness.report.build import StoredTable, summarise
 from harness.report.cells import judged_runs
 from harness.report.controls import KnownControls
 from harness.report.league import found_again
-from harness.report.model import ClaimVerdict, Report
+from harness.report.model import Report, Verdict
 from harness.report.page.examples import Examples, examples_of, write_examples
 from harness.report.publication import (
     SCORES,
@@ -29,7 +30,7 @@ from harness.report.publication import (
 )
 from harness.report.render import as_markdown, pictures
 from harness.report.scores import Measured, Numbers, TableScores, read_score_file, write_scores
-from harness.report.verdicts import Evidence, judge
+from harness.report.verdicts import Evidence, judge_all
 from harness.runtime import Stage, Store
 
 if TYPE_CHECKING:
@@ -94,15 +95,16 @@ def published_report(table: Table, folder: Path, known: KnownControls) -> Report
     report, measured = read_published(folder)
     shown = {row.id for row in report.rows}
 
-    def verdicts() -> list[ClaimVerdict]:
+    def judge(claims: Sequence[Claim], place: str) -> Sequence[Verdict]:
         controls = known.beside(judged_runs(report.cells))
-        return judge(Evidence.of(found, _scores(report, measured), controls))
+        evidence = Evidence.of(found, _scores(report, measured), controls, claims)
+        return judge_all(evidence, claims, place)
 
     found = report.beside(
         table,
         known.profile,
         absent={row.id: NOT_PUBLISHED for row in table.rows if row.id not in shown},
-        judge=verdicts,
+        judge=judge,
         scores=lambda: measured,
     )
     return found

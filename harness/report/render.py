@@ -24,9 +24,9 @@ from harness.report.blocks import (
     detail_blocks,
     number_blocks,
 )
-from harness.report.claims import counts, share_tested
+from harness.report.claims import WORDS, tally, totals
 from harness.report.league import league_pictures
-from harness.report.model import TESTED, Cell, ClaimVerdict, Report
+from harness.report.model import Cell, Report, Verdict
 from harness.report.plots import Picture
 from harness.report.publication import PAGE
 from harness.report.view import Block
@@ -46,7 +46,9 @@ WIDTH = 80
 WIDEST = 100
 """Maximum line width; in wider lines, numbers are hard to match to their row's name."""
 
-SHORTLY = ("Seeds", "Intervals", "Controls", "Reward model", "Creator", "Judge", "Stages")
+SHORTLY = (
+    "Inadmissible", "Seeds", "Intervals", "Controls", "Reward model", "Creator", "Judge", "Stages",
+)  # fmt: skip
 """The facts shown below the numbers in the short form."""
 
 
@@ -76,16 +78,14 @@ def as_text(report: Report, width: int = WIDTH, full: bool = True) -> str:
 
 
 def _parts(report: Report, full: bool) -> Iterator[RenderableType]:
+    from rich.text import Text
+
     answer, facts = answer_to([report], report.verdicts), dict(view.facts(report))
-    barred = [("Inadmissible", facts.pop("Inadmissible"))] if "Inadmissible" in facts else []
-    details = detail_blocks(report) if full else []
-    yield from text_parts(
-        view.heading(report),
-        [*barred, *answer.lines],
-        [*number_blocks(report, full), *details],
-    )
-    told = {name for name, _ in answer.lines}
-    shown = [(n, t) for n, t in facts.items() if (n not in told if full else n in SHORTLY)]
+    yield Text(view.heading(report), style="bold")
+    yield from map(coloured, answer.listed)
+    for block in (*number_blocks(report, full), *(detail_blocks(report) if full else ())):
+        yield from block_lines(block)
+    shown = [(name, text) for name, text in facts.items() if full or name in SHORTLY]
     yield from block_lines(Block("Behind the numbers"))
     yield names_and_texts(shown, style="dim")
     for block in assumption_blocks(report) if full else ():
@@ -147,7 +147,8 @@ _OPENS = re.compile(r"^(\d*)([-+=.)])(?=\s|$|[-=])")
 def as_markdown(report: Report) -> str:
     parts: list[Block | Picture] = [*number_blocks(report), *pictures(report)]
     parts += [*detail_blocks(report), *assumption_blocks(report)]
-    return markdown(view.heading(report), view.facts(report), parts)
+    lines = answer_to([report], report.verdicts).lines
+    return markdown(view.heading(report), view.facts(report), parts, lines=lines)
 
 
 def markdown(
@@ -155,9 +156,11 @@ def markdown(
     facts: Iterable[tuple[str, str]],
     parts: Iterable[Block | Picture],
     drawn: Picture | None = None,
+    lines: Iterable[str] = (),
 ) -> str:
-    """Return a report of any kind as Markdown, starting with the plot `drawn`, if any."""
-    return template("report.md.j2").render(heading=heading, facts=facts, parts=parts, drawn=drawn)
+    """Return a report of any kind as Markdown, starting with `lines` and the plot `drawn`."""
+    made = template("report.md.j2")
+    return made.render(heading=heading, facts=facts, parts=parts, drawn=drawn, lines=lines)
 
 
 def pictures(report: Report) -> list[Picture]:
@@ -214,7 +217,7 @@ def template(name: str) -> Template:
 def as_findings(
     profile: Profile,
     reports: Sequence[Report],
-    verdicts: Sequence[ClaimVerdict],
+    verdicts: Sequence[Verdict],
     drawn: Iterable[Picture],
     results_dir: Path,
 ) -> str:
@@ -235,19 +238,21 @@ def as_findings(
         profile=profile.name,
         scale=profile.scale,
         answer=answer_to(reports, verdicts).lines,
-        tested=share_tested(verdicts),
+        totals=totals(verdicts),
         power=[line for report in shown for line in _power_lines(report)],
-        silent=[verdict for verdict in verdicts if verdict.verdict not in TESTED],
+        silent=[it for it in verdicts if it.word in ("inadmissible", "not_run")],
         sections=[_section(report) for report in shown],
         figures=list(_others(others, results_dir, drawn)),
     )
 
 
 def _power_lines(report: Report) -> Iterator[tuple[str, ...]]:
-    found, nothing = counts(report.verdicts), view.APPLIES_NOT
+    found, nothing = tally(report.verdicts).words, view.APPLIES_NOT
     passed = sum(control.state == "passed" for control in report.controls)
     controls = f"{passed} of {len(report.controls)}" if report.controls else nothing
-    verdicts = [str(found[word]) if report.verdicts else nothing for word in TESTED]
+    unsure = sum(control.state == "open" for control in report.controls)
+    controls += f", {unsure} open" if unsure else ""
+    verdicts = [str(found[word]) if report.verdicts else nothing for word in WORDS]
     name, seeds = report.table.heading.partition(":")[0], seeds_text(report.seeds)
     if not report.power:
         yield (name, seeds, controls, nothing, nothing, *verdicts)
@@ -263,14 +268,14 @@ def _section(report: Report) -> dict[str, object]:
     decimals, printed = view.our_decimals(report, column), view.printed_decimals(report, column)
     cells = {cell.row: cell for cell in report.cells if cell.column == column.id}
     names = view.row_names(report)
-    judged_by = f"{column.benchmark}, {column.printed}"
+    judged_by = f"{report.profile.called(column)}, {column.printed}"
     rows = [
         (names[row.id], view.gain(cell, decimals), view.paper_gain(cell, printed))
         for row in table.rows
         if (cell := cells[row.id]).gain is not None
     ]
     if report.leagues:
-        judged_by = f"{column.benchmark}, area over even draws"
+        judged_by = f"{report.profile.called(column)}, area over even draws"
         members = (own for league in report.leagues for own in league.members)
         rows = [(names[own.row], view.area(own), "") for own in members if own.gain is not None]
     return {

@@ -197,7 +197,7 @@ def _models_block(report: Report, study: Study) -> Block:
         "Accuracy: share of held-out pairs that the reward model orders as the oracle does. "
         f"Best of {study.n}: mean oracle score of the answer it ranks first among {study.n} of the "
         f"base policy to each validation prompt.{between} Gain: that of the policy trained on it, "
-        f"in {column.benchmark}, {column.printed}.",
+        f"in {report.profile.called(column)}, {column.printed}.",
     )
     head = ("row", "accuracy\n± 95%", f"best of {study.n}\n± 95%", "gain\n± 95%")
     return Block("Reward models", tuple(map(view.plain, notes)), head, tuple(rows))

@@ -1,4 +1,4 @@
-"""Verdicts on the paper's claims about a table, given its runs.
+"""Verdicts on the paper's claims, given a table's runs.
 
 Claims are judged from the same per-prompt scores as the cells, with the same statistics
 (`harness.statistics`): prompts crossed with seeds and rows paired by both, or, if prompts
@@ -6,18 +6,16 @@ themselves are scored, prompts nested in seeds and rows paired by seed. The verd
 
     supported     every statement of the claim is shown
     contradicted  a statement is refuted
-    inconclusive  neither, although there was 80% power for the paper's margin in our units
-    underpowered  neither, and there was less power than that; or the margin has no unit here; or
-                  there is only one seed
-    inadmissible  it is about prompts, and the controls for detecting differences between prompts,
-                  or between ways to choose them, have not passed here (`harness.report.controls`)
-    not_run       a score it needs is missing
-    not_testable  no score decides it; or everything compared is at one end of its scale, which
-                  would hide any difference; or a margin is the same for every prompt and seed, so
-                  there is no variance to test against; or two compared rows are the same policy
+    inconclusive  neither; the verdict says which margin would have been found, and whether the
+                  interval excludes the claim, or an effect of the paper's size
+    inadmissible  no outcome would say anything: the controls of what it is about have not passed
+                  (`harness.report.controls`); a reward model that it takes for better is not shown
+                  to be; everything compared is at one end of its scale, or the same policy; or a
+                  margin is the same for every prompt and seed
+    not_run       a score it needs is missing, or no column measures it
 
 The paper's points are never compared with ours. The paper's margin is expressed as a share of a
-gain that the paper prints, and the same share of our gain must be detectable:
+gain that the paper prints; the same share of our gain is an effect of the paper's size:
 
 * The gain is that of the claim's upper row over its baseline: for a comparison, the row said to be
   above; for a trend, the row at its upper end; for a best row, that row. When two gains are
@@ -26,33 +24,30 @@ gain that the paper prints, and the same share of our gain must be detectable:
   circular: the power would only restate the p-value (Hoenig and Heisey, 2001, The American
   Statistician 55(1)). The unit is then the largest gain that the paper prints over that baseline in
   the same column, among rows that the claim does not compare.
-* A margin that a claim declares, in points or as a share of our gain, is already in our units.
 * If the paper prints no such gain, or one that exceeds zero by no more than its rounding, a share
-  of it is meaningless; if our gain is not above zero, no share of it can be detected. Both cases
-  are underpowered, with the reason.
+  of it is meaningless; if our gain is not above zero, it has no size here; if the printed numbers
+  contradict the claim, there is no effect to look for.
 
-A claim that must hold because of how the profile's world is built is judged like any other and
-noted as one that could not have failed.
+What is excluded is read off the 95% intervals, which are not corrected for the number of claims.
 
-A table's primary claim is tested at 5%, or, in a run with several looks, at the level of its look
-(`harness.statistics.sequential`); its other claims are Holm-corrected as one family. The family is
-every declared testable claim, whether its rows have run or not, so running fewer rows makes nothing
-easier to show.
+A table's primary claim is tested at 5%; its other claims are Holm-corrected as one family. The
+family is every declared testable claim, whether its rows have run or not, so running fewer rows
+makes nothing easier to show.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
 
 from harness.registry.claims import (
     BestOf,
     Claim,
     Compare,
     CompareGains,
+    FigureClaims,
     Measurable,
     Place,
     Qualitative,
@@ -62,10 +57,11 @@ from harness.registry.claims import (
 )
 from harness.registry.schema import Table
 from harness.report.controls import Controls, inadmissible_claims
-from harness.report.model import Cell, ClaimVerdict, Report, VerdictWord
+from harness.report.model import Cell, Estimate, Report, Verdict, VerdictWord
 from harness.report.parts import Scale
 from harness.report.scores import ALPHA, POWER, TableScores
 from harness.statistics import (
+    Interval,
     Scores,
     conjunction,
     holm,
@@ -79,6 +75,8 @@ ALL_ALIKE = "the rows compared all have one and the same score"
 NO_CHANCE = "the margin is the same for every prompt and seed, so that chance was not measured"
 """Reason when the margin has no variance."""
 
+ONE_SEED = "one seed: how much seeds differ is unknown"
+
 AT_AN_END = 0.01
 """Share of a scale that counts as its end; rows that are all there cannot be told apart."""
 
@@ -86,32 +84,207 @@ _BOUNDS = re.compile(r"(\d+)-(\d+)")
 
 
 @dataclass(frozen=True)
+class ClaimTest:
+    """What decides a claim.
+
+    Attributes:
+        place: The table or figure that it belongs to.
+        profile: The profile where it was tested.
+        scale: The profile's scale.
+        not_run: Why it was not tested, if it was not.
+        inadmissible: Why no outcome would say anything, if none would.
+        estimate: The tested margin; of several, the weakest one's.
+        about: What the margin is.
+        p: Two-sided p-value; None with one seed.
+        adjusted: Whether `p_adjusted` is corrected for the number of claims.
+        p_adjusted: The p-value that decides.
+        favoured: Whether the data lean toward the claim rather than against it.
+        alike: Whether the claim is that rows are alike.
+        sought: An effect of the paper's size, if it has one here.
+        sought_as: How that size was found, or why there is none.
+        excludes: What the 95% interval excludes.
+        outcomes: The verdicts on the claims that measure it, by id.
+    """
+
+    place: str
+    profile: str
+    scale: Scale
+    not_run: str | None = None
+    inadmissible: str | None = None
+    estimate: Estimate | None = None
+    about: str | None = None
+    p: float | None = None
+    adjusted: bool = False
+    p_adjusted: float | None = None
+    favoured: bool = False
+    alike: bool = False
+    sought: float | None = None
+    sought_as: str | None = None
+    excludes: str | None = None
+    outcomes: Mapping[str, VerdictWord] = field(default_factory=dict)
+
+    @property
+    def word(self) -> VerdictWord:
+        if self.not_run is not None:
+            return "not_run"
+        if self.inadmissible is not None:
+            return "inadmissible"
+        if self.outcomes:
+            words = {*self.outcomes.values()}
+            # A conjunction; each claim is already corrected within its own table.
+            return next((word for word in _FIRST if word in words), "supported")
+        if self.p_adjusted is None or self.p_adjusted >= ALPHA:
+            return "inconclusive"
+        return "supported" if self.favoured else "contradicted"
+
+    @property
+    def reason(self) -> str | None:
+        """Why there is no decision, or what the decision is based on."""
+        if self.not_run is not None:
+            return self.not_run
+        if self.inadmissible is not None:
+            return self.inadmissible
+        if self.outcomes:
+            said = (f"`{it}` is {word.replace('_', ' ')}" for it, word in self.outcomes.items())
+            return f"measured by other claims: {'; '.join(said)}"
+        parts = [self.about, *(self._undecided() if self.word == "inconclusive" else ())]
+        return "; ".join(filter(None, parts)) or None
+
+    def _undecided(self) -> Iterable[str | None]:
+        if self.p_adjusted is None:
+            yield ONE_SEED
+            return
+        assert self.estimate is not None
+        which = "adjusted " if self.adjusted else ""
+        yield f"not significant ({which}p = {self.p_adjusted:.2g}; level {ALPHA:.2g})"
+        found = (
+            "likeness within {:.3g} would have been shown"
+            if self.alike
+            else ("{:.3g} would have been found")
+        )
+        yield found.format(self.estimate.detectable)
+        if self.excludes is not None:
+            yield f"the 95% interval, not adjusted, excludes {self.excludes}"
+        if self.excludes != THE_CLAIM:
+            yield self.sought_as
+
+
+_FIRST: Sequence[VerdictWord] = ("contradicted", "not_run", "inadmissible", "inconclusive")
+"""When several claims jointly measure another, the first of these verdicts among them decides."""
+
+THE_CLAIM, THE_SIZE = "the claim", "an effect of the paper's size"
+"""What an interval can exclude."""
+
+
+def judge(claim: Claim, test: ClaimTest) -> Verdict:
+    """Return the verdict on a claim: the only place where one is made."""
+    return Verdict(
+        claim=claim.id,
+        place=test.place,
+        statement=claim.statement,
+        word=test.word,
+        scale=test.scale,
+        primary=claim.primary,
+        estimate=test.estimate,
+        p=test.p,
+        p_adjusted=test.p_adjusted,
+        sought=test.sought,
+        excludes=test.excludes if test.word == "inconclusive" else None,
+        paper_margin=claim.paper_margin,
+        paper_within_noise=claim.within_noise,
+        reason=test.reason,
+        marks=claim.marks_at(test.profile),
+    )
+
+
+def judge_all(
+    evidence: Evidence, claims: Sequence[Claim] | None = None, place: str | None = None
+) -> list[Verdict]:
+    """Return the verdict on each claim of a table, or on a figure's claims about its rows.
+
+    Raises:
+        HarnessError: The scores that a claim compares have different prompts.
+    """
+    claims = evidence.table.claims if claims is None else claims
+    family = [c for c in claims if not c.primary and not isinstance(c.test, Qualitative)]
+    of_family = ALPHA / max(len(family), 1)
+    tests = {
+        claim.id: _tested(claim, evidence, ALPHA if claim.primary else of_family)
+        for claim in claims
+    }
+    p_values = [tests[claim.id].p for claim in family]
+    corrected = holm([1.0 if p is None else p for p in p_values])
+    for claim, p in zip(family, corrected, strict=True):
+        test = tests[claim.id]
+        tests[claim.id] = replace(test, adjusted=True, p_adjusted=None if test.p is None else p)
+    place = place or evidence.table.id
+    return [judge(claim, replace(tests[claim.id], place=place)) for claim in claims]
+
+
+def judge_without(
+    claims: Iterable[Claim], place: str, profile: str, scale: Scale, reason: str
+) -> list[Verdict]:
+    """Return the verdicts on claims for which there are no scores."""
+    return [
+        judge(claim, ClaimTest(place, profile, scale, not_run=_unmeasured(claim) or reason))
+        for claim in claims
+    ]
+
+
+def _unmeasured(claim: Claim) -> str | None:
+    """Return why no score can decide a claim, or None if one can."""
+    if not isinstance(claim.test, Qualitative):
+        return None
+    return claim.test.reason or "the claims that measure it belong to other tables"
+
+
+def judge_figures(
+    declared: FigureClaims, reports: Sequence[Report], profile: str, scale: Scale
+) -> list[Verdict]:
+    """Return the verdicts on the claims about figures, from the reports of the tables."""
+    known = {verdict.claim: verdict.word for report in reports for verdict in report.verdicts}
+    tables = {report.table_id: report for report in reports}
+    found: list[Verdict] = []
+    for figure in declared.figures:
+        report = tables.get(figure.table or "")
+        if report is not None:
+            found += report.judge(figure.claims, figure.id)
+            continue
+        for claim in figure.claims:
+            names = getattr(claim.test, "measured_by", None) or ()
+            words = {name: known.get(name, "not_run") for name in names}
+            missing = _unmeasured(claim) or f"`{figure.table}` has not run"
+            test = ClaimTest(figure.id, profile, scale, not_run=None if words else missing)
+            found.append(judge(claim, replace(test, outcomes=words)))
+    return found
+
+
+@dataclass(frozen=True)
 class Evidence:
-    """The data that a table's claims are judged by.
+    """The data that claims about a table's rows are judged by.
 
     Attributes:
         cells: Its cells, at least one; all have the seeds of the scores.
         lacking: Why rows have no cells, by row.
-        by_construction: Why columns must agree with the paper, by column.
         inadmissible: Why verdicts on claims are inadmissible, by claim.
-        level: Level of a primary claim, and of all other claims as a family.
     """
 
     table: Table
     cells: Sequence[Cell]
     scores: TableScores
     lacking: Mapping[str, str] = field(default_factory=dict)
-    by_construction: Mapping[str, str | None] = field(default_factory=dict)
     inadmissible: Mapping[str, str] = field(default_factory=dict)
-    level: float = ALPHA
 
     @classmethod
     def of(
-        cls, report: Report, scores: TableScores, controls: Controls | None, level: float = ALPHA
+        cls,
+        report: Report,
+        scores: TableScores,
+        controls: Controls | None,
+        claims: Sequence[Claim] | None = None,
     ) -> Evidence:
-        certain = {column.id: column.by_construction for column in report.columns}
-        barred = inadmissible_claims(report.table, controls)
-        return cls(report.table, report.cells, scores, report.absent, certain, barred, level)
+        barred = inadmissible_claims(report.table, claims or report.table.claims, controls)
+        return cls(report.table, report.cells, scores, report.absent, barred)
 
     @property
     def seeds(self) -> tuple[int, ...]:
@@ -158,164 +331,72 @@ class Evidence:
         return judged or self.scores.run(*place)
 
 
-def judge(evidence: Evidence) -> list[ClaimVerdict]:
-    """Return the verdict on each claim of a table, in declared order.
+def _tested(claim: Claim, evidence: Evidence, level: float) -> ClaimTest:
+    """Return the test of a claim, not yet corrected for the number of claims.
 
-    Raises:
-        HarnessError: The scores that a claim compares have different prompts.
+    `level` is that of a test among as many, for the margin that would have been found.
     """
-    return [verdict for verdict, _ in judge_with_tests(evidence)]
-
-
-def judge_with_tests(evidence: Evidence) -> list[tuple[ClaimVerdict, Tested | None]]:
-    """Return each verdict with its test, or None if nothing was tested."""
-    claims = evidence.table.claims
-    family = [c for c in claims if not c.primary and not isinstance(c.test, Qualitative)]
-    of_family = evidence.level / max(len(family), 1)
-    drafts = {
-        claim.id: _draft(claim, evidence, evidence.level if claim.primary else of_family)
-        for claim in claims
-    }
-    p_values = [drafts[claim.id][0].p for claim in family]
-    corrected = holm([1.0 if p is None else p for p in p_values])
-    adjusted = dict(zip((claim.id for claim in family), corrected, strict=True))
-    return [
-        (_decided(verdict, tested, adjusted.get(name), evidence), tested)
-        for name, (verdict, tested) in drafts.items()
-    ]
-
-
-def judge_without(table: Table, scale: Scale, reason: str) -> list[ClaimVerdict]:
-    return [
-        _untestable(claim, claim.test, table.id, scale)
-        if isinstance(claim.test, Qualitative)
-        else bare(claim, table.id, scale, "not_run", reason)
-        for claim in table.claims
-    ]
-
-
-def _untestable(claim: Claim, test: Qualitative, table: str, scale: Scale) -> ClaimVerdict:
-    reason = test.reason or "the claims that measure it belong to other tables"
-    return bare(claim, table, scale, "not_testable", reason)
-
-
-def bare(
-    claim: Claim, table: str, scale: Scale, verdict: VerdictWord, reason: str | None, **ours: Any
-) -> ClaimVerdict:
-    """Return a verdict with the paper's numbers, and only the given numbers of ours."""
-    return ClaimVerdict(
-        id=claim.id,
-        table=table,
-        statement=claim.statement,
-        verdict=verdict,
-        scale=scale,
-        primary=claim.primary,
-        paper_margin=claim.paper_margin,
-        paper_within_noise=claim.within_noise,
-        reason=reason,
-        **ours,
-    )
-
-
-@dataclass(frozen=True)
-class Tested:
-    """The test of a claim.
-
-    Attributes:
-        statements: The scores whose means were tested.
-        sought: The margin to detect, or None if there is none.
-        why: The reason for `sought` or its absence; None if the claim has no margin.
-        level: Level of the test: 5% or that of the look, divided by the family size if not primary.
-        power: Power required of each statement.
-        favoured: Whether the data lean toward the claim rather than against it.
-    """
-
-    statements: tuple[Scores, ...]
-    sought: float | None
-    why: str | None
-    level: float
-    power: float
-    favoured: bool
-
-
-def _draft(claim: Claim, evidence: Evidence, alpha: float) -> tuple[ClaimVerdict, Tested | None]:
-    """Return a verdict before correction for multiple tests, and its test."""
-    table, scale, test = evidence.table.id, evidence.cells[0].scale, claim.test
+    first, test = evidence.cells[0], claim.test
+    made = ClaimTest(evidence.table.id, first.profile, first.scale)
     if isinstance(test, Qualitative):
-        return _untestable(claim, test, table, scale), None
+        return replace(made, not_run=_unmeasured(claim))
     missing = next(filter(None, map(evidence.missing, places(test))), None)
     if missing is not None:
-        return bare(claim, table, scale, "not_run", missing), None
-    shown = [evidence.sum(part.terms) for part in test.shown]
-    alike = _alike(test, evidence, shown)
-    if alike is not None:
-        return bare(claim, table, scale, "not_testable", alike), None
-    known = evidence.by_construction.get(test.column)
+        return replace(made, not_run=missing)
+    shown, barred = [evidence.sum(part.terms) for part in test.shown], evidence.inadmissible
+    made = replace(made, inadmissible=_alike(test, evidence, shown))
+    if made.inadmissible is not None:
+        return made
+    made = replace(made, inadmissible=barred.get(claim.id))
     if len(evidence.seeds) == 1:
-        ours, why = mean_interval(shown[0]), evidence.inadmissible.get(claim.id)
-        word: VerdictWord = "underpowered" if why is None else "inadmissible"
-        reason = "; ".join(filter(None, (why, "one seed: how much seeds differ is unknown")))
-        numbers = {"margin": ours.mean, "ci_low": ours.low, "ci_high": ours.high}
-        return bare(claim, table, scale, word, reason, **numbers, by_construction=known), None
+        return replace(made, estimate=_estimate(mean_interval(shown[0])))
     margin, within = _margin(test, evidence), _is_within(test)
-    tested = tuple(_statements(test, shown, margin))
-    statements = [mean_interval(statement) for statement in tested]
+    statements = [mean_interval(it) for it in _statements(test, shown, margin)]
     result = conjunction(statements)
     at = result.weakest if len(shown) > 1 else 0
     ours = mean_interval(shown[at])
     power = (1.0 + POWER) / 2.0 if within else POWER
-    verdict = bare(
-        claim,
-        table,
-        scale,
-        "inconclusive",
-        _about(test, at, margin),
-        by_construction=known,
-        margin=ours.mean,
-        ci_low=ours.low,
-        ci_high=ours.high,
+    sought, said = _sought(claim, test, evidence)
+    return replace(
+        made,
+        estimate=_estimate(ours, max(it.detectable(level, power) for it in statements)),
+        about=_about(test, at, margin),
         p=result.p_value,
-        detectable=max(statement.detectable(alpha, power) for statement in statements),
+        p_adjusted=result.p_value,
+        favoured=result.favoured,
+        alike=within,
+        sought=sought,
+        sought_as=said,
+        excludes=_excluded(test.sign, statements, ours, sought),
     )
-    sought, said = _sought(claim, test, evidence, margin)
-    return verdict, Tested(tested, sought, said, alpha, power, result.favoured)
 
 
-def _decided(
-    verdict: ClaimVerdict, tested: Tested | None, adjusted: float | None, evidence: Evidence
-) -> ClaimVerdict:
-    if tested is None or verdict.p is None or verdict.detectable is None:
-        return verdict
-    p = verdict.p if adjusted is None else adjusted
-    word, reasons = verdict.verdict, [verdict.reason]
-    barred = evidence.inadmissible.get(verdict.id)
-    if barred is not None:
-        word, reasons = "inadmissible", [barred]
-    elif p < evidence.level:
-        word = "supported" if tested.favoured else "contradicted"
-    else:
-        if tested.why and (tested.sought is None or verdict.detectable > tested.sought):
-            word = "underpowered"
-            reasons.append(f"detectable from {verdict.detectable:.3g}; {tested.why}")
-        which = "" if adjusted is None else "adjusted "
-        reasons.append(f"not significant ({which}p = {p:.2g}; level {evidence.level:.2g})")
-    reason = "; ".join(filter(None, reasons)) or None
-    return verdict.model_copy(update={"p_adjusted": p, "verdict": word, "reason": reason})
+def _estimate(ours: Interval, detectable: float | None = None) -> Estimate:
+    return Estimate(mean=ours.mean, low=ours.low, high=ours.high, detectable=detectable)
 
 
-def _sought(
-    claim: Claim, test: Measurable, evidence: Evidence, margin: Scores | None
-) -> tuple[float | None, str | None]:
-    """Return the margin to detect in our units, its own or else the paper's, and the reason.
+def _excluded(
+    sign: int, statements: Iterable[Interval], ours: Interval, sought: float | None
+) -> str | None:
+    """Return the strongest of what the 95% intervals exclude, or None."""
+    if any(statement.high < 0.0 for statement in statements):
+        return THE_CLAIM
+    highest = ours.high if sign > 0 else -ours.low
+    return THE_SIZE if sought is not None and highest < sought else None
 
-    The margin is None if it has no unit here; both are None if there is no margin.
+
+def _sought(claim: Claim, test: Measurable, evidence: Evidence) -> tuple[float | None, str | None]:
+    """Return the size of the paper's effect in our units, and how it was found.
+
+    Without one, the size is None and the text says why; both are None if the claim is that rows
+    are alike, or has no printed margin.
     """
-    if margin is not None:
-        return margin.mean, f"the margin is {margin.mean:.3g}"
     printed = claim.paper_margin
-    if printed is None:
+    if printed is None or _is_within(test):
         return None, None
-    points = min(map(_points, [printed] if isinstance(printed, str) else printed))
+    points = min(test.sign * _points(it) for it in _each(printed))
+    if points <= 0.0:
+        return None, "the paper's own numbers go the other way"
     unit = _unit(test, evidence.table)
     if unit is None:
         return None, "the paper prints no other gain that its margin is a share of"
@@ -332,6 +413,10 @@ def _sought(
         return None, f"{share}, which is not above zero here ({ours:+.3g})"
     size = points / theirs * ours
     return size, f"{share}, and as much of ours ({ours:+.3g}) is {size:.3g}"
+
+
+def _each(printed: str | tuple[str, ...]) -> tuple[str, ...]:
+    return (printed,) if isinstance(printed, str) else printed
 
 
 Gain = tuple[str, str, str]
@@ -379,9 +464,9 @@ def _printed(gain: Gain, table: Table) -> tuple[float, float] | None:
 
 
 def _points(printed: str) -> float:
-    """Return the size of a printed margin; `+0.4 against +0.1` compares two gains."""
+    """Return a printed margin; `+0.4 against +0.1` compares two gains."""
     left, _, right = printed.partition(" against ")
-    return round(abs(float(left) - float(right or 0)), 10)
+    return round(float(left) - float(right or 0), 10)
 
 
 def _alike(test: Measurable, evidence: Evidence, margins: Sequence[Scores]) -> str | None:

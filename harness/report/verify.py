@@ -12,7 +12,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from harness.errors import HarnessError
-from harness.registry.declared import all_profiles
+from harness.registry.declared import all_profiles, all_tables
+from harness.registry.paper import the_paper
+from harness.report.answer import answer_to
+from harness.report.controls import KnownControls
 from harness.report.figures.published import FIGURE
 from harness.report.over_optimisation import OVER_OPTIMISATION
 from harness.report.parts import Count
@@ -29,11 +32,15 @@ from harness.report.publication import (
     read_digests,
     read_index,
 )
-from harness.report.publish import TABLE
+from harness.report.publish import TABLE, published_report
+from harness.report.render import escape
 from harness.report.sweep import SWEEP
 from harness.runtime import Store
 from harness.runtime.files import sha256_of
 from harness.strict import Output
+
+FINDINGS = "README.md"
+"""The page on all that is published, in the results folder."""
 
 KINDS: dict[str, Publication[Any]] = {
     kind.name: kind for kind in (TABLE, FIGURE, SWEEP, OVER_OPTIMISATION)
@@ -89,7 +96,8 @@ def verify(results_dir: Path, store: Store | None = None) -> Verified:
     if not index:
         raise HarnessError(f"nothing is published in {results_dir}; publish something first")
     reports = {place: _verified(results_dir, place, entry) for place, entry in index.items()}
-    not_covered = _not_covered(results_dir, index)
+    headed = verify_findings(results_dir, index)
+    not_covered = tuple(name for name in _not_covered(results_dir, index) if name not in headed)
 
     def of(*kinds: Publication[Any]) -> tuple[str, ...]:
         names = {kind.name for kind in kinds}
@@ -117,6 +125,40 @@ def verify(results_dir: Path, store: Store | None = None) -> Verified:
         stages=stages,
         absent=absent,
     )
+
+
+def verify_findings(results_dir: Path, index: Index) -> tuple[str, ...]:
+    """Check that the findings begin with the answer that the published scores give.
+
+    Returns:
+        The file that was checked, if it is there.
+
+    Raises:
+        HarnessError: A line of the answer is not in it.
+    """
+    page = results_dir / FINDINGS
+    if not page.is_file():
+        return ()
+    text = page.read_text(encoding="utf-8")
+    for name, answer in the_paper().answers.items():
+        profile = all_profiles()[name]
+        known = KnownControls(profile, None, results_dir)
+        asked = dict.fromkeys(it for line in answer.lines for part in line.comparisons
+                              for it in part.tables)  # fmt: skip
+        reports = [
+            published_report(all_tables()[table], results_dir / name / table, known)
+            for table in asked
+            if f"{name}/{table}" in index
+        ]
+        lines = answer_to(reports, ()).lines if len(reports) > 1 else ()
+        for line in lines:
+            if escape(line) not in text:
+                raise HarnessError(
+                    f"{page} does not say what the published scores give (“{line}”); write it "
+                    "again: harness report --all --published --format markdown --output "
+                    f"results/{FINDINGS}"
+                )
+    return (FINDINGS,)
 
 
 def _verify_freeze(origins: Mapping[str, Any]) -> None:

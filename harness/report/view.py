@@ -72,7 +72,7 @@ def row_names(report: Report) -> dict[str, str]:
 def facts(report: Report) -> list[tuple[str, str]]:
     table, profile, origin = report.table, report.profile, report.origin
     found = [
-        ("Inadmissible", _barred(report)),
+        ("Inadmissible", barred(report)),
         ("Question", table.question),
         ("Source", table.place),
         ("Profile", profile.name),
@@ -138,7 +138,7 @@ def _intervals(report: Report) -> str:
     return CROSSED
 
 
-def _barred(report: Report) -> str:
+def barred(report: Report) -> str:
     """Return why all verdicts, or those on choosing prompts, are inadmissible; else nothing."""
     if report.inadmissible is None:
         why = report.inadmissible_choosing
@@ -155,7 +155,7 @@ def power_words(found: Power, report: Report) -> str:
     unit = "points" if column.unit == "%" else f"on {column.unit}"
     said = (
         f"smallest detectable gain (80% power) of {found.training} rows with "
-        f"{counted(found.seeds, 'seed')} in {column.benchmark}, {column.printed}: "
+        f"{counted(found.seeds, 'seed')} in {report.profile.called(column)}, {column.printed}: "
         f"{found.detectable:.{decimals}f} {unit}"
     )
     if found.dose is None:

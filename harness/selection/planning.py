@@ -291,7 +291,6 @@ class RunPlan:
         watch: AbstractContextManager[Observe] | None = None,
         on_note: Say = ignore,
         on_report: Callable[[Reports], None] | None = None,
-        level: float | None = None,
     ) -> Reports:
         """Compute what is missing, track it in MLflow, and report it.
 
@@ -306,8 +305,6 @@ class RunPlan:
                 tracking server.
             on_report: Called with the reports before tracking finishes, which may wait for a
                 server.
-            level: Significance level for claims, 5% by default; with several interim looks, that of
-                this look.
 
         Returns:
             The reports; `failed` maps failed stages to reasons.
@@ -328,7 +325,7 @@ class RunPlan:
             self._prepare(on_note, here=engine.engine == "local")
             with self._tracked(tracker, watch or nullcontext(ignore)) as observe:
                 outcome = self._compute(engine, fail_fast, observe)
-        tables = stored_tables(work, self.store, level)
+        tables = stored_tables(work, self.store)
         reports = reports_of_run(work, tables, self.store, outcome)
         if on_report is not None:
             on_report(reports)

@@ -29,7 +29,7 @@ from harness.registry.profile import Profile
 from harness.registry.schema import Table
 from harness.report import asked
 from harness.report.claims import all_verdicts
-from harness.report.model import ClaimVerdict
+from harness.report.model import Verdict
 from harness.report.rows import StoreReader
 from harness.report.view import row_names
 from harness.runtime import Store
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from rich.console import Console
 
-    from harness.report.answer import ReportAnswer
+    from harness.report.answer import Answer
     from harness.report.build import StoredTable
     from harness.report.figures.report import FigureReport
     from harness.report.model import Report
@@ -80,7 +80,7 @@ class Reports:
     figure: FigureReport | None = None
     outcome: RunOutcome | None = None
     page: Callable[[], str] | None = None
-    judged: Sequence[ClaimVerdict] | None = None
+    judged: Sequence[Verdict] | None = None
 
     def __repr__(self) -> str:
         return self.text(full=False)
@@ -109,15 +109,15 @@ class Reports:
         return {stage.title: reason for stage, reason in failed.items()}
 
     @property
-    def answer(self) -> ReportAnswer | None:
-        """The question, the result and its certainty; None without tables."""
+    def answer(self) -> Answer | None:
+        """What the tables say, in a few lines; None without tables."""
         from harness.report.answer import answer_to
 
         if not self.tables:
             return None
         verdicts, (first, *others) = self.judged, self.tables
         if verdicts is None and others:
-            verdicts = all_verdicts(self.tables, figure_claims(), first.scale)
+            verdicts = all_verdicts(self.tables, figure_claims(), first.profile)
         return answer_to(self.tables, first.verdicts if verdicts is None else verdicts)
 
     def to_frame(self) -> pd.DataFrame:
@@ -200,16 +200,12 @@ def _figure_text(report: FigureReport, form: Format) -> str:
     return report.json_text() if form is Format.json else figure_markdown(report)
 
 
-def stored_tables(work: Work, store: Store, level: float | None = None) -> tuple[StoredTable, ...]:
-    """Return the stored results of the work's tables; empty for a figure.
-
-    `level` is the significance level for claims, 5% by default.
-    """
+def stored_tables(work: Work, store: Store) -> tuple[StoredTable, ...]:
+    """Return the stored results of the work's tables; empty for a figure."""
     from harness.report.build import StoredTable
-    from harness.report.scores import ALPHA
 
     reader, tables = StoreReader(store), [] if isinstance(work, FigureRuns) else parts_of(work)
-    return tuple(StoredTable(runs, reader, level or ALPHA) for runs in tables)
+    return tuple(StoredTable(runs, reader) for runs in tables)
 
 
 def reports_of_run(
@@ -316,10 +312,11 @@ def judged_claims(
         if isinstance(c.test, Qualitative)
         for claim in c.test.measured_by or ()
     }
+    compared = {figure.table for figure in declared.figures if figure.id in wanted}
     needed = [
         table
         for table in tables.values()
-        if table.id in wanted or any(claim.id in measured_by for claim in table.claims)
+        if table.id in wanted | compared or any(it.id in measured_by for it in table.claims)
     ]
     if published:
         from harness.report.page.contents import from_results
@@ -328,10 +325,10 @@ def judged_claims(
     else:
         reader = StoreReader(Store(store_dir()))
         reports = tuple(_stored(table, profile, seeds, reader, on_note) for table in needed)
-    verdicts = all_verdicts(reports, declared, profile.scale)
+    verdicts = all_verdicts(reports, declared, profile)
     return Reports(
         tuple(report for report in reports if report.table_id in wanted),
-        judged=[verdict for verdict in verdicts if verdict.table in wanted],
+        judged=[verdict for verdict in verdicts if verdict.place in wanted],
     )
 
 

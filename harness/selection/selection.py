@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from harness.pipeline.runs import FigureRuns, Work
     from harness.report.build import StoredTable
     from harness.report.page.contents import Contents
-    from harness.report.verdicts import Evidence
     from harness.runtime import Event
     from harness.selection.planning import RunPlan
     from harness.selection.reporting import Reports
@@ -177,10 +176,6 @@ class Selection:
 
         reports = self._published_contents().reports
         return Reports(reports, page=lambda: self.page(published=True))
-
-    def evidence(self) -> list[Evidence]:
-        """Return the evidence in the store for each table's claims."""
-        return [self._stored(table, None, ignore).evidence for table in self.tables]
 
     def page(self, seeds: Seeds = None, *, published: bool = False, on_note: Say = ignore) -> str:
         """Render an HTML page of the tables, with the figures drawn from their rows.

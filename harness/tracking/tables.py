@@ -212,7 +212,7 @@ class _Table:
         behind = Behind.of(rows)
 
         def claims() -> list[MetricValue]:
-            words = Counter(verdict.verdict for verdict in report.verdicts)
+            words = Counter(verdict.word for verdict in report.verdicts)
             return [MetricValue(f"claims/{it}", n, behind.start_ms) for it, n in words.items()]
 
         def files() -> Files:

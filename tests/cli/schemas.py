@@ -9,18 +9,15 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, TypeAdapter, create_model
 
-from harness.report.answer import ReportAnswer
-from harness.report.model import Cell, ClaimVerdict
+from harness.report.answer import Answer
+from harness.report.model import Cell, Verdict
 from harness.strict import Output
 
 OUTPUTS = {
     "list": ("harness.overview:Listed",),
     "show": ("harness.overview:ShownTable", "harness.overview:ShownFigure"),
     "validate": ("harness.overview:Validation",),
-    "plan": (
-        "harness.selection.planning:PlanSummary",
-        "harness.report.claims:ClaimPower[]",
-    ),
+    "plan": ("harness.selection.planning:PlanSummary",),
     "run": (
         "harness.report.model:Cell[]",
         "harness.report.figures.report:FigureReport",
@@ -34,7 +31,7 @@ OUTPUTS = {
     "micro over-optimise": ("harness.cli.machine:PublishedFolder",),
     "download": ("harness.cli.machine:Downloaded",),
     "report": ("harness.report.model:Cell[]", "harness.report.figures.report:FigureReport"),
-    "claims": ("harness.report.model:ClaimVerdict[]",),
+    "claims": ("harness.report.model:Verdict[]",),
     "store": ("harness.selection.stored:Stored",),
     "verify": ("harness.report.verify:Verified", "harness.report.verify:Different"),
     "doctor": ("harness.preflight:Doctor", "harness.preflight:Readiness"),
@@ -67,9 +64,7 @@ def with_version(printed: Any) -> type[BaseModel]:
     Above cells and verdicts stands the answer that they are the evidence of.
     """
     if not (isinstance(printed, type) and issubclass(printed, BaseModel)):
-        more: Any = (
-            {"answer": (ReportAnswer, None)} if printed in (list[Cell], list[ClaimVerdict]) else {}
-        )
+        more: Any = {"answer": (Answer, None)} if printed in (list[Cell], list[Verdict]) else {}
         return create_model("Listed", __base__=Output, items=(printed, ...), **more)
     if "schema_version" in printed.model_fields:
         return printed

@@ -48,7 +48,6 @@ MISTAKES = {
     "claims --published --seeds 0": "published scores have the seeds they have",
     "claims tabel4": "there is no table or figure `tabel4`; did you mean `table4`?",
     "store --yes": "give both, or neither",
-    "run table4 --dry-run --max-seeds 3": "`--max-seeds` goes with `--until-decided`",
     "run all --rows a": "rows are those of one table",
     "plan figure5 --rows a": "`figure5` names its own rows",
     "evaluate fetch none": "There is no benchmark `none`",

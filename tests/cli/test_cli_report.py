@@ -69,8 +69,8 @@ def test_what_is_published_is_printed_without_a_store(call: Any) -> None:
     assert len(lines) == 1 + len(cells)
     printed = " ".join(call("report", "--all", "--published").stdout.split())
     findings = (results_dir() / "README.md").read_text(encoding="utf-8")
-    _, _, confidence = findings.partition("- **Confidence:** ")
-    assert confidence.partition("\n")[0] in printed
+    lines = [line for line in findings.splitlines() if line.startswith("- ")][:5]
+    assert all(" ".join(line.replace("\\", "").split()) in printed for line in lines)
 
 
 def test_all_tables_as_csv_are_one_list_of_cells(call: Any) -> None:

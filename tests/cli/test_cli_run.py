@@ -132,25 +132,6 @@ def test_a_run_of_a_few_rows_takes_nothing_away(says: Any, call: Any, tracker: A
     assert result.stderr == ""
 
 
-def test_a_run_until_its_claims_are_decided_looks_at_levels_that_add_up_to_5_percent(
-    call: Any, tracker: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of at most 4 seeds, looks at 2 and at 4: O'Brien and Fleming's shape spends 0.3% first."""
-    left = iter((["the-primary-one"], []))
-    monkeypatch.setattr("harness.report.claims.undecided", lambda looked: next(left))
-    asked = ("run", "table4", "--rows", "eva-a_min", "--jobs", "1", "--until-decided")
-    result = call(*asked, "--seeds", "0-1", "--max-seeds", "4")
-    assert result.exit_code == 0
-    said = " ".join(result.stderr.split())
-    assert "2 of at most 4 seeds, claims decided at 0.0031 (5% over all looks)" in said
-    assert "not decided yet: the-primary-one" in said
-    assert "4 of at most 4 seeds, claims decided at 0.049 (5%" in said
-    assert tracker.calls.count("finished train") == 2 * 4
-    mistake = call(*asked, "--seeds", "1-2", "--max-seeds", "4")
-    assert mistake.exit_code == 2
-    assert "give `--seeds 0-2`" in " ".join(mistake.stderr.split())
-
-
 def test_a_run_of_a_few_rows_takes_nothing_away_from_the_dashboard(
     call: Any, folders: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,8 +22,9 @@ from harness.registry.claims import (
     Trend,
     difference,
     figure_claims,
+    places,
 )
-from harness.registry.declared import table_files
+from harness.registry.declared import all_profiles, table_files
 from harness.registry.schema import Table
 
 
@@ -42,10 +43,36 @@ def test_the_paper_makes_146_claims_of_six_kinds(
     kinds = Counter(claim.test.kind for _, claim in claims.values())
     operators = Counter(c.test.op for _, c in claims.values() if isinstance(c.test, Compare))
     assert len(claims) == 146
-    assert kinds["qualitative"] == 9
+    assert kinds["qualitative"] == 7
     assert set(kinds) == {"compare", "trend", "best_of", "compare_gains", "qualitative"}
     assert operators[">="] == 11
     assert operators["within"] == 16
+
+
+def test_what_a_claim_names_is_declared(
+    claims: dict[str, tuple[str, Claim]], tables: dict[str, Table]
+) -> None:
+    """The profiles of its marks, the reward models that it needs, and a figure's rows."""
+    profiles, (studied,) = all_profiles(), [table for table in tables.values() if table.study]
+    for _, claim in claims.values():
+        for mark in claim.marks:
+            assert {*mark.at} <= profiles.keys()
+        if claim.needs is not None:
+            assert studied.row(claim.needs.better)
+            assert studied.row(claim.needs.than)
+    for figure in figure_claims().figures:
+        for claim in figure.claims:
+            if not isinstance(claim.test, Qualitative):
+                for row, column in places(claim.test):
+                    assert tables[figure.table or ""].row(row)
+                    assert tables[figure.table or ""].column(column)
+
+
+def test_a_claim_that_repeats_another_names_it(claims: dict[str, tuple[str, Claim]]) -> None:
+    for _, claim in claims.values():
+        for mark in claim.marks:
+            if mark.word == "repeats":
+                assert mark.because.partition(" ")[0].removesuffix(":") in claims
 
 
 def test_every_table_has_one_primary_claim_and_no_figure_has_one(

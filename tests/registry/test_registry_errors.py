@@ -165,11 +165,11 @@ def test_a_wrong_claim_is_named(tmp_path: Path, claims: str, message: str) -> No
     assert any(message in problem.message for problem in problems)
 
 
-def test_figures_hold_no_comparison(tmp_path: Path) -> None:
+def test_figures_compare_the_rows_of_a_table_that_they_name(tmp_path: Path) -> None:
     path = tmp_path / "figures.yaml"
     figure = "figures:\n  - id: figure90\n    claims:" + CLAIM.replace("\n  ", "\n      ")
     path.write_text("noise: {}\n" + figure, encoding="utf-8")
-    with pytest.raises(RegistryError, match="only a table has scores"):
+    with pytest.raises(RegistryError, match="name the `table` that has them"):
         figure_claims(path)
 
 
@@ -254,9 +254,9 @@ def test_mistakes_in_a_profile_have_lines_and_names(tmp_path: Path) -> None:
         ),
         ("      wmdp: {value: 200", "      mt_avg: {value: 200", "must name each of the `columns`"),
         (
-            '      complexity: {value: "it counts',
-            '      ah_wr: {value: "it counts',
-            "must name some of the",
+            '      gsm8k: {value: "stand-in G',
+            '      ah_wr: {value: "stand-in G',
+            "must name each of the",
         ),
     ],
 )

@@ -21,9 +21,9 @@ from toy_tables import CLAIM, DECLARATION
 
 from harness.registry.claims import Compare
 from harness.registry.schema import PROMPT_SCORES, SHIPPED_SCORES, Table
-from harness.report.model import TESTED, Cell, ClaimVerdict
+from harness.report.model import Cell, Verdict
 from harness.report.scores import Measured, TableScores
-from harness.report.verdicts import Evidence, ends_of, judge
+from harness.report.verdicts import Evidence, ends_of, judge_all
 
 EFFECTS: Mapping[str, float] = {"prompt": 1.0, "seed": 0.1, "row prompt": 0.1, "row seed": 0.1}
 """Standard deviations of what differs by chance, as multiples of that of a single answer.
@@ -34,18 +34,18 @@ more here, because fewer prompts are simulated than are judged there.
 """
 
 
-def counted(verdicts: Iterable[ClaimVerdict]) -> dict[str, tuple[int, int]]:
+def counted(verdicts: Iterable[Verdict]) -> dict[str, tuple[int, int]]:
     """Return how many verdicts were tested, and how many of them decided: all, and primary ones."""
-    known = [verdict for verdict in verdicts if verdict.verdict in TESTED]
+    known = [verdict for verdict in verdicts if verdict.p is not None]
     return {
-        name: (len(own), sum(v.verdict in ("supported", "contradicted") for v in own))
+        name: (len(own), sum(v.word in ("supported", "contradicted") for v in own))
         for name, own in (("all", known), ("primary", [v for v in known if v.primary]))
     }
 
 
 def simulated_nulls(
     tables: Iterable[Table], repetitions: int, *, seeds: int = 3, prompts: int = 40, root: int = 0
-) -> list[ClaimVerdict]:
+) -> list[Verdict]:
     """Return the verdicts on the claims of tables whose rows do not differ.
 
     Claims that rows are alike within some points are left out: where nothing differs they are
@@ -56,14 +56,14 @@ def simulated_nulls(
         verdict
         for table in tables
         for _ in range(repetitions)
-        for verdict in judge(_evidence(table, null_scores(table, seeds, prompts, rng), seeds))
-        if not _is_true_of_equals(table, verdict.id)
+        for verdict in judge_all(_evidence(table, null_scores(table, seeds, prompts, rng), seeds))
+        if not _is_true_of_equals(table, verdict.claim)
     ]
 
 
 def one_recipe_twice(
     measured: Measured, seeds: Sequence[int], each: int, deals: int = 20, root: int = 0
-) -> list[ClaimVerdict]:
+) -> list[Verdict]:
     """Return the verdicts on one recipe under two names of so many seeds each, none in common.
 
     A run that lacks a score is left out.
@@ -82,7 +82,7 @@ def one_recipe_twice(
             for name, own in (("a", dealt[:each]), ("b", dealt[each : 2 * each])):
                 for (position, seed), score in itertools.product(enumerate(own), scores):
                     named[name, position, score] = measured[run, int(seed), score]
-            verdicts += judge(_evidence(table, named, each))
+            verdicts += judge_all(_evidence(table, named, each))
     return verdicts
 
 

@@ -1,79 +1,129 @@
-"""The answer: what was asked, what was seen, how sure, how to run it; one on every surface."""
+"""The answer: what the runs say, in a few lines; one on every surface."""
 
 from __future__ import annotations
 
+import html
+import json
+import re
+from typing import Any
+
 import pytest
 
-from harness.project import results_dir
-from harness.registry.declared import all_tables, named_profile
+from harness.cli.common import print_json
+from harness.project import project_root, results_dir
+from harness.registry.declared import all_profiles, all_tables, named_profile
 from harness.registry.paper import the_paper
-from harness.report.answer import Told, answer_to
-from harness.report.model import Report
+from harness.report.answer import Answer, Compared, answer_to
+from harness.report.model import Estimate, Report
 from harness.report.page.contents import from_results
+from harness.report.page.page import as_html
+from harness.report.render import escape
+from harness.selection.reporting import Reports
 
 
-def told(low: float, high: float) -> str:
-    places = {"table": "t", "named": "table 9", "left": "a", "right": "b", "column": "c"}
-    middle = (low + high) / 2
-    return Told(says="a", over="b", **places, seeds=(0, 1), gain=middle, low=low, high=high).text
-
-
-def test_a_comparison_is_a_gain_a_loss_or_neither() -> None:
-    assert told(1.0, 3.0) == "gains 2.0 over b (table 9, 95%: +1.0 to +3.0)"
-    assert told(-3.0, -1.0) == "loses 2.0 to b (table 9, 95%: -3.0 to -1.0)"
-    assert told(-1.0, 1.0) == "is not significantly different from b (table 9, 95%: -1.0 to +1.0)"
+@pytest.mark.parametrize(
+    ("low", "high", "text"),
+    [
+        (1.0, 3.0, "+2.0 (+1.0 to +3.0) against b, better"),
+        (-3.0, -1.0, "-2.0 (-3.0 to -1.0) against b, worse"),
+        (-1.0, 1.0, "+0.0 (-1.0 to +1.0) against b, no difference seen"),
+    ],
+)
+def test_a_comparison_is_better_or_worse_if_its_interval_excludes_zero(
+    low: float, high: float, text: str
+) -> None:
+    own = Estimate(mean=(low + high) / 2, low=low, high=high)
+    places: dict[str, Any] = {"over": "b", "left": ("t/a",), "right": "t/b", "seeds": (0, 1)}
+    assert Compared(**places, estimate=own).text == text
 
 
 def test_what_answers_the_paper_is_declared_in_its_tables() -> None:
-    tables = all_tables()
-    for asked in the_paper().answers:
-        table = tables[asked.table]
-        assert table.row(asked.left)
-        assert table.row(asked.right)
-        assert table.column(asked.column)
+    tables, profiles = all_tables(), all_profiles()
+    for profile, answer in the_paper().answers.items():
+        assert profile in profiles
+        for line in answer.lines:
+            for it in line.comparisons:
+                for table, row in (ref.split("/") for ref in (*it.left, it.right)):
+                    assert tables[table].row(row)
+                    assert tables[table].column(answer.column).reads == answer.column
+
+
+@pytest.fixture(scope="module", params=sorted(the_paper().answers))
+def published(request: pytest.FixtureRequest) -> tuple[Report, ...]:
+    profile, results = named_profile(request.param), results_dir()
+    needed = {name for line in the_paper().answers[profile.name].lines
+              for it in line.comparisons for name in it.tables}  # fmt: skip
+    return from_results([all_tables()[name] for name in needed], profile, results).reports
+
+
+@pytest.fixture(scope="module")
+def answer(published: tuple[Report, ...]) -> Answer:
+    return answer_to(published, ())
+
+
+def test_the_answer_is_short_and_complete(answer: Answer) -> None:
+    assert len(answer.answered) <= 5
+    for line in answer.answered:
+        assert len(line.text) <= 200
+        assert all(it.estimate is not None for it in line.comparisons)
+
+
+def test_the_answer_is_the_same_on_the_readme_and_in_the_findings(answer: Answer) -> None:
+    first, *others = map(escape, answer.lines)
+    wanted = "\n".join([f"**{first}**", "", *(f"- {line}" for line in others)])
+    for page in (project_root() / "README.md", results_dir() / "README.md"):
+        assert wanted in page.read_text(encoding="utf-8")
+
+
+def test_the_answer_is_the_same_on_the_page_and_in_json(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Of all that is published at `micro`."""
+    profile = named_profile("micro")
+    contents = from_results(all_tables().values(), profile, results_dir())
+    found = answer_to(contents.reports, contents.verdicts)
+    assert sum(own.claims for own in found.claims) == len(contents.verdicts) == 146
+    print_json([], Reports(contents.reports).answer)
+    assert Answer.model_validate(json.loads(capsys.readouterr().out)["answer"]) == found
+    text = html.unescape(re.sub(r"<[^>]+>", "", as_html(contents).split("<main>")[1]))
+    for line in found.lines:
+        assert line in text
+
+
+def test_the_answer_names_nothing_that_was_not_used(answer: Answer) -> None:
+    for line in answer.lines:
+        for name in ("Arena-Hard", "human prompts", "AlpacaEval", "MT-Bench", "gemma", "Skywork"):
+            assert name not in line
 
 
 @pytest.fixture(scope="module")
 def reports() -> tuple[Report, ...]:
-    tables = [all_tables()[name] for name in ("table5", "choosing")]
+    tables = [all_tables()[name] for name in ("table2", "table5", "choosing")]
     return from_results(tables, named_profile("micro"), results_dir()).reports
 
 
-def test_several_tables_answer_the_papers_question(reports: tuple[Report, ...]) -> None:
-    """A comparison over a row's baseline is the gain that the table shows."""
-    verdicts = [verdict for report in reports for verdict in report.verdicts]
-    answer = answer_to(reports, verdicts)
-    assert answer.question == the_paper().question
-    assert {it.table for it in answer.told} == {"choosing"}
-    assert answer.result.startswith("At toy scale with ")
-    assert sum(answer.claims.values()) == len(verdicts) == 10
-    assert "of the paper's 10 claims" in answer.confidence.lower()
-
-
-def test_a_comparison_has_the_interval_that_its_table_gives_the_claim() -> None:
-    """Tables lend their rows a variance each, so the answer is that of the table it names."""
-    tables = all_tables()
-    shown = [tables[name] for name in ("table2", "table4")]
-    reports = from_results(shown, named_profile("micro"), results_dir()).reports
-    verdicts = {verdict.id: verdict for report in reports for verdict in report.verdicts}
-    told = {it.named: it for it in answer_to(reports, list(verdicts.values())).told}
-    assert told.keys() == {"table 2", "table 4"}
-    for named, claim in (("table 2", "t2-dpo-eva-ah"), ("table 4", "t4-amin-uniform-ah")):
-        ends = told[named].gain, told[named].low, told[named].high
-        verdict = verdicts[claim]
-        assert ends == pytest.approx((verdict.margin, verdict.ci_low, verdict.ci_high))
-
-
-def test_one_table_answers_its_own(reports: tuple[Report, ...]) -> None:
-    table5 = reports[0]
+def test_one_table_answers_for_itself_in_two_lines(reports: tuple[Report, ...]) -> None:
+    table5 = reports[1]
     answer = answer_to([table5], table5.verdicts)
-    assert answer.question == table5.table.question
-    assert answer.told == ()
-    assert answer.result.startswith(("Supported", "Inconclusive", "Underpowered", "Contradicted"))
+    assert answer.answered == ()
+    finding, setting = answer.lines
+    assert finding.startswith(("Supported", "Inconclusive", "Contradicted"))
+    assert "stand-in A (hard lists)" in finding
+    assert setting.startswith("An invented language")
 
 
-def test_what_the_controls_bar_is_not_told(reports: tuple[Report, ...]) -> None:
-    barred = [report.model_copy(update={"inadmissible": "no"}) for report in reports]
-    assert answer_to(barred, ()).told == ()
+def test_what_is_missing_or_barred_is_said_and_has_no_number(reports: tuple[Report, ...]) -> None:
+    """Online rows and table 4 are not there; the rest is, until the controls bar it."""
+    words = {it.over: it.word for line in answer_to(reports, ()).answered
+             for it in line.comparisons}  # fmt: skip
+    assert words["as many new prompts"] == "not run (table1, controls)"
+    assert words["new prompts"] == "no difference seen"
     few = [report.model_copy(update={"inadmissible_choosing": "no"}) for report in reports]
-    assert [it.right for it in answer_to(few, ()).told] == ["same"]
+    for line in answer_to(few, ()).answered:
+        for it in line.comparisons:
+            about = "chance" in it.over and "choosing/" in it.right
+            assert (it.word == "inadmissible, because no") == about
+            assert it.estimate is None or not about
+    barred = [report.model_copy(update={"inadmissible": "no"}) for report in reports]
+    found = [it.estimate for line in answer_to(barred, ()).answered for it in line.comparisons]
+    assert set(found) == {None}

@@ -127,7 +127,7 @@ def test_a_table_that_cannot_run_is_on_the_page_with_its_reason(
     (report,) = contents.reports
     assert not report.has_numbers
     assert {*report.absent} == {row.id for row in table.rows}
-    assert {verdict.verdict for verdict in report.verdicts} == {"not_run"}
+    assert {verdict.word for verdict in report.verdicts} == {"not_run"}
     assert "has no algorithm <code>dpo</code>" in as_html(contents)
 
 

@@ -25,7 +25,7 @@ from harness.report.page.marks import Axis, axis_of, draw
 from harness.report.page.page import as_html, ticked_parts, visible
 from harness.report.publication import read_index, write_index
 from harness.report.rows import StoreReader, row_costs
-from harness.report.verdicts import Evidence, judge
+from harness.report.verdicts import Evidence, judge_all
 from harness.report.view import label_parts
 from harness.runtime import Store
 
@@ -36,7 +36,7 @@ AGAINST_A_MIN = DECLARATION | {
     "rows": [*(row | {"baseline": "eva-a_min"} for row in ROWS[:3]), ROWS[3]],
     "claims": [CLAIM | {"paper_margin": "+8.5", "within_noise": True}],
 }
-ALL_BETTER = "n Arena-Hard v0.1, WR (%), 3 of 3 rows are better than the baseline."
+ALL_BETTER = "n stand-in A (hard lists), 3 of 3 rows are better than the baseline."
 
 
 def all_with_luck(store: Store, runs: TableRuns) -> None:
@@ -54,9 +54,10 @@ def baseline_alone(store: Store, runs: TableRuns) -> None:
     [
         pytest.param(
             CLAIMED, 3, all_with_luck, "Supported (toy): “A_min beats DPO” (ours +4.5, 95% from "
-            "+4.*; the paper's +8.5); i" + ALL_BETTER, id="the claim first, then the rows"),
+            "+4.*; the paper's size would be 4.3 here; the paper's +8.5); i" + ALL_BETTER,
+            id="the claim first, then the rows"),
         pytest.param(
-            CLAIMED, 3, write_all, "Not decided, because the margin is the same for every prompt "
+            CLAIMED, 3, write_all, "Inadmissible, because the margin is the same for every prompt "
             "and seed, so that chance was not measured: it is 4.5: “A_min beats DPO”; i"
             + ALL_BETTER, id="without any chance"),
         pytest.param(
@@ -66,14 +67,14 @@ def baseline_alone(store: Store, runs: TableRuns) -> None:
             CLAIMED, 2, lambda *_: None, "No result yet, because `eva-a_min` in `ah_wr` has "
             "not run: “A_min beats DPO” is its primary claim.", id="nothing has run"),
         pytest.param(
-            CLAIMED, 2, baseline_alone, "Not decided, because `eva-a_min` in `ah_wr` has not run: "
-            "“A_min beats DPO”; in Arena-Hard v0.1, WR (%), none of the 3 rows with a baseline has "
+            CLAIMED, 2, baseline_alone, "Not run, because `eva-a_min` in `ah_wr` has not run: "
+            "“A_min beats DPO”; in stand-in A (hard lists), none of the 3 rows with a baseline has "
             "a gain yet.", id="the claim's row has not run"),
         pytest.param(
-            WITHOUT_BASELINE, 2, baseline_alone, "In Arena-Hard v0.1, WR (%), no row has a "
+            WITHOUT_BASELINE, 2, baseline_alone, "In stand-in A (hard lists), no row has a "
             "baseline.", id="no baseline"),
         pytest.param(
-            CLAIMED, 1, all_with_luck, "Underpowered (toy)*one seed: how much seeds differ is "
+            CLAIMED, 1, all_with_luck, "Inconclusive (toy)*one seed: how much seeds differ is "
             "unknown*one seed is too few to compare 3 rows with the baseline*", id="one seed"),
         pytest.param(DECLARATION, 3, write_all, "I" + ALL_BETTER, id="no claim"),
     ],
@@ -85,7 +86,7 @@ def test_a_finding_is_the_primary_claim_and_how_rows_fare(
     runs = toy_runs(range(seeds), table=table)
     write(store, runs)
     found = stored(runs, store)
-    verdicts = judge(Evidence(runs.table, found.cells, found.scores))
+    verdicts = judge_all(Evidence(runs.table, found.cells, found.scores))
     assert fnmatchcase(finding(found.report, verdicts), said)
 
 
@@ -122,7 +123,7 @@ def test_a_finding_tells_better_from_worse_by_the_column(
             known = known.model_copy(update={"mean": 50.0, **numbers})
         cells.append(known)
     found = finding(report.model_copy(update={"cells": tuple(cells)}), [])
-    assert found == f"In Arena-Hard v0.1, WR (%), {said}"
+    assert found == f"In stand-in A (hard lists), {said}"
 
 
 def cell(gain: float | None = None, half: float = 0.0, paper: float | None = None) -> Cell:

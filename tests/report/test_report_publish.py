@@ -77,7 +77,7 @@ def test_the_published_json_has_the_agreed_keys(folder: Path) -> None:
         "creation", "online", "costs", "inadmissible", "power", "failures", "origin",
         "assumptions", "notes",
     ]  # fmt: skip
-    assert list(data["columns"][0]) == ["id", "score", "unit", "direction", "by_construction"]
+    assert list(data["columns"][0]) == ["id", "score", "unit", "direction"]
     assert list(data["rows"][0]) == ["id", "label", "baseline", "runs"]
     assert data["origin"]["commits"] == ["0123456789ab"]
     digests = json.loads((folder / "digests.json").read_text())

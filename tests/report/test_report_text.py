@@ -220,7 +220,7 @@ def against_gpt4() -> dict[str, Any]:
 def test_the_embedded_world_does_not_pass_its_numbers_off_as_the_papers(store: Store) -> None:
     report = report_of(toy_runs(table=against_gpt4()), store)
     wins, ratings, missing = column_blocks(report)
-    assert wins.title == "Arena-Hard v0.1 · WR (%)"
+    assert wins.title == "stand-in A (hard lists) · WR (%)"
     items = {name: found.items for name, found in report.profile.benchmarks.items()}
     assert wins.notes == (
         "stand-in for Arena-Hard v0.1: win rate against the profile's fixed answers, in % "

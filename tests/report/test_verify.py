@@ -26,7 +26,7 @@ from harness.report.publication import (
     write_index,
 )
 from harness.report.scores import TableScores
-from harness.report.verify import KINDS, verify
+from harness.report.verify import FINDINGS, KINDS, verify, verify_findings
 from harness.runtime import Store
 from harness.runtime.files import sha256_of
 
@@ -232,3 +232,17 @@ def test_the_results_of_the_project_are_verified_without_heavy_libraries() -> No
     assert results_dir().is_dir()
     environment = {**os.environ, "PYTHONPATH": str(PACKAGE.parent), "OMP_NUM_THREADS": "1"}
     subprocess.run([sys.executable, "-c", code], check=True, env=environment)
+
+
+def test_the_headline_of_the_findings_is_that_of_the_published_scores(tmp_path: Path) -> None:
+    """A line with another number in it is named; what is published is itself left as it is."""
+    text = (results_dir() / FINDINGS).read_text(encoding="utf-8")
+    (tmp_path / "micro").symlink_to(results_dir() / "micro")
+    index = read_index(results_dir())
+    (tmp_path / FINDINGS).write_text(text, encoding="utf-8")
+    assert verify_findings(tmp_path, index) == (FINDINGS,)
+    (tmp_path / FINDINGS).write_text(text.replace("(-1.4 to +0.3)", "(+1.4 to +2.3)", 1), "utf-8")
+    with pytest.raises(HarnessError, match=r"README\.md does not say .*Eva for one more round"):
+        verify_findings(tmp_path, index)
+    (tmp_path / FINDINGS).unlink()
+    assert verify_findings(tmp_path, index) == ()

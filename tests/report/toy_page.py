@@ -14,7 +14,7 @@ from harness.report.page.contents import Contents, Traces, trace
 from harness.report.page.examples import examples_of
 from harness.report.publish import stages_behind
 from harness.report.rows import creator_stages
-from harness.report.verdicts import Evidence, judge
+from harness.report.verdicts import Evidence, judge_all
 from harness.runtime import Plan, Stage, Store
 
 RUN = "dpo-eva-a_min"
@@ -26,8 +26,10 @@ def contents_of(runs: TableRuns, store: Store) -> Contents:
     report = found.report_with_costs
     traces: Traces = {}
     trace(report, stages_behind(runs, store), traces)
-    judged = judge(Evidence(runs.table, found.cells, found.scores))
-    report = report.beside(runs.table, runs.profile, judge=lambda: judged)
+    evidence = Evidence(runs.table, found.cells, found.scores)
+    report = report.beside(
+        runs.table, runs.profile, judge=lambda claims, place: judge_all(evidence, claims, place)
+    )
     return Contents(
         profile=runs.profile,
         source="store",

@@ -22,7 +22,7 @@ from harness.report.claims import all_verdicts
 from harness.report.controls import KnownControls
 from harness.report.figures.drawing import figure_picture
 from harness.report.figures.report import assemble_figure
-from harness.report.model import ClaimVerdict, Report
+from harness.report.model import Report, Verdict
 from harness.report.page.examples import FILE, Examples, examples_of, first_of, read_examples
 from harness.report.plots import Picture
 from harness.report.publication import ARCHIVED, read_digests, read_index
@@ -85,9 +85,9 @@ class Contents:
     traces: Traces
 
     @cached_property
-    def verdicts(self) -> Sequence[ClaimVerdict]:
+    def verdicts(self) -> Sequence[Verdict]:
         """The verdicts of tables and figures."""
-        return all_verdicts(self.reports, figure_claims(), self.profile.scale)
+        return all_verdicts(self.reports, figure_claims(), self.profile)
 
 
 def from_store(

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from harness.registry.claims import Place, Qualitative, places
 from harness.registry.schema import Column
 from harness.report import view
-from harness.report.model import Cell, ClaimVerdict, Report
+from harness.report.model import Cell, Report, Verdict
 from harness.report.view import signed
 
 MARGIN = 0.06
@@ -144,7 +144,8 @@ def _field(report: Report, column: Column) -> Field:
         ours = (cell.gain, cell.gain_ci_low, cell.gain_ci_high)
         says, paper = f"row {cell.row}", cell.paper_gain
     else:
-        ours = (verdict.margin, verdict.ci_low, verdict.ci_high)
+        own = verdict.estimate
+        ours = (None, None, None) if own is None else (own.mean, own.low, own.high)
         says, paper = verdict.statement, _number(verdict.paper_margin)
     times, interval, at, cut = _in_units(*ours, paper)
     if ours[0] is None:
@@ -153,7 +154,7 @@ def _field(report: Report, column: Column) -> Field:
     summary = next((s for s in report.summary if s.column == column.id), None)
     known = summary is not None and summary.signs
     signs = f"{summary.signs_agree}/{summary.signs} signs" if summary and known else ""
-    word, said = (None, "") if verdict is None else (verdict.verdict, verdict.text)
+    word, said = (None, "") if verdict is None else (verdict.word, verdict.text)
     cell_id, name = f"{report.table_id}/{'/'.join(place)}", f"{column.benchmark}, {column.printed}"
     return Field(cell_id, name, says, times, interval, *at, cut, signs, word, said)
 
@@ -188,7 +189,7 @@ def _shown(report: Report, column: Column) -> Cell:
     return max(cells, key=lambda cell: abs(cell.paper_gain or 0.0))
 
 
-def _claimed(report: Report, column: Column) -> tuple[ClaimVerdict | None, Place]:
+def _claimed(report: Report, column: Column) -> tuple[Verdict | None, Place]:
     """Return the verdict on the claim that a column decides, and the claim's first cell.
 
     Prefers the primary claim, then the first whose margin in the paper is a nonzero number.
@@ -200,10 +201,10 @@ def _claimed(report: Report, column: Column) -> tuple[ClaimVerdict | None, Place
         if any(place[1] == column.id for place in places(claim.test))
     }
     found = sorted(
-        (verdict for verdict in report.verdicts if verdict.id in deciding),
+        (verdict for verdict in report.verdicts if verdict.claim in deciding),
         key=lambda verdict: (not verdict.primary, not _number(verdict.paper_margin)),
     )
-    return (found[0], deciding[found[0].id]) if found else (None, ("", ""))
+    return (found[0], deciding[found[0].claim]) if found else (None, ("", ""))
 
 
 def _at(value: float) -> float:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.registry.claims import Qualitative, places
-from harness.registry.declared import Ambiguity, Discrepancy, deviations, natural, value_in
+from harness.registry.declared import Deviation, deviations, natural, value_in
 from harness.registry.paper import the_paper
 from harness.registry.profile import Profile
 from harness.report import view
@@ -32,8 +32,8 @@ from harness.report.blocks import (
     summary_blocks,
     worth_blocks,
 )
-from harness.report.claims import PRIMARY, counts, measures, share_tested
-from harness.report.model import GROUPS, ClaimVerdict, Report
+from harness.report.claims import PRIMARY, measures, tally, totals
+from harness.report.model import GROUPS, Report, Verdict
 from harness.report.page.contents import Contents
 from harness.report.page.examples import JUDGED_RULE
 from harness.report.page.marks import axis_of, draw, overview
@@ -79,12 +79,13 @@ def as_html(contents: Contents) -> str:
             commits=sorted({commit for origin in origins for commit in origin.commits}),
             finished=max(finished, default=None),
             groups=_claim_groups(contents),
-            counts=counts(contents.verdicts),
+            counts=tally(contents.verdicts).words,
             primary=PRIMARY,
-            tested=share_tested(contents.verdicts),
+            totals=totals(contents.verdicts),
             assumptions=_assumptions(reports),
             discrepancies=[_deviation(d, profile) for d in known.discrepancies],
             ambiguities=[_deviation(a, profile) for a in known.ambiguities],
+            departures=[_deviation(d, profile) for d in known.departures if d.at == profile.name],
             answers_rule=JUDGED_RULE,
         )
     )
@@ -108,7 +109,7 @@ def _table(report: Report, contents: Contents) -> dict[str, Any]:
         "report": report,
         "name": "Ours" if table.source is None else f"Table {table.source.table}",
         "finding": finding(report, report.verdicts),
-        "word": "not_run" if primary is None else primary.verdict,
+        "word": "not_run" if primary is None else primary.word,
         "verdict": "no primary claim" if primary is None else primary.text,
         "progress": f"{done} of {len(report.rows)} rows{several}",
         "source": f"{table.id}: seeds {seeds} of its runs in the appendix, commit {commits}",
@@ -155,10 +156,10 @@ def _claim_groups(contents: Contents) -> list[dict[str, Any]]:
     """Return the claims of each table on the page, then those of the paper's figures."""
     reports = {report.table_id: report for report in contents.reports}
     of_tables = [verdict for report in contents.reports for verdict in report.verdicts]
-    others = [verdict for verdict in contents.verdicts if verdict.table not in reports]
+    others = [verdict for verdict in contents.verdicts if verdict.place not in reports]
     groups: dict[str, dict[str, Any]] = {}
-    for verdict in (*of_tables, *sorted(others, key=lambda it: natural(it.table))):
-        place, report = verdict.table, reports.get(verdict.table)
+    for verdict in (*of_tables, *sorted(others, key=lambda it: natural(it.place))):
+        place, report = verdict.place, reports.get(verdict.place)
         title = place.replace("figure", "Figure ").capitalize()
         if report is not None:
             title = plain(report.table.heading)
@@ -171,11 +172,11 @@ def _claim_groups(contents: Contents) -> list[dict[str, Any]]:
     return list(groups.values())
 
 
-def _basis(verdict: ClaimVerdict, report: Report) -> str | None:
+def _basis(verdict: Verdict, report: Report) -> str | None:
     """Return which scores a claim's margin is computed from."""
     table = report.table
-    test = next(claim.test for claim in table.claims if claim.id == verdict.id)
-    if verdict.margin is None or isinstance(test, Qualitative):
+    test = next(claim.test for claim in table.claims if claim.id == verdict.claim)
+    if verdict.estimate is None or isinstance(test, Qualitative):
         return None
     cells = [
         f"{row} in {column} (run {table.row(row).run_id(table.column(column))})"
@@ -203,7 +204,7 @@ def _assumptions(reports: Sequence[Report]) -> list[tuple[str, list[tuple[str, s
     return [(GROUPS[name], lines) for name, lines in groups.items() if lines]
 
 
-def _deviation(entry: Discrepancy | Ambiguity, profile: Profile) -> dict[str, Any]:
+def _deviation(entry: Deviation, profile: Profile) -> dict[str, Any]:
     settings = [(name, _value(*value_in(profile, name), profile)) for name in entry.settings]
     return {"entry": entry, "settings": settings}
 
