@@ -33,7 +33,6 @@ LAYERS = (
     {"pipeline"},  # turns recipes into stages that call all of the above
     {"report"},
     {"tracking"},  # shows in MLflow what the store and the reports hold
-    {"preflight"},
     {"selection"},
     {"sweep"},
     {"overview"},  # what is declared, listed, shown and checked
@@ -81,7 +80,6 @@ LIGHT_MODULES = (
     "harness",
     "harness.api",
     "harness.extensions",
-    "harness.preflight",
     "harness.tracking",
     "harness.pipeline.algorithm",
     "harness.pipeline.runs",

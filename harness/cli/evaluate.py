@@ -252,10 +252,7 @@ def calibrate(
     limit: ComparisonsOption = None,
     as_json: common.JsonOption = False,
 ) -> None:
-    """Measure a judge's agreement with published judgments, and its position and length bias.
-
-    `harness doctor --profile NAME` shows which judges of a profile are calibrated.
-    """
+    """Measure a judge's agreement with published judgments, and its position and length bias."""
     from harness.worlds.real.evaluating import calibrate as measured
 
     found = measured(judge, published, limit, partial(_progress(), "verdicts"))

@@ -1,4 +1,4 @@
-"""`doctor`, `download` and `micro`: what this machine can run, download and build."""
+"""`doctor`, `download` and `micro`: what this machine lacks, downloads and builds."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from harness.project import publishing_dir, work_dir
 from harness.selection.names import DEFAULT_PROFILE, workers_of
 from harness.strict import Output
 from harness.words import counted
+from harness.worlds.needs import Missing
 
 if TYPE_CHECKING:
-    from harness.preflight import Doctor, ProfileState, Readiness
+    from harness.registry.profile import Profile
     from harness.runtime import Event, Stage
     from harness.selection.selection import Selection
     from harness.worlds.embedded.files import Card
@@ -28,7 +29,7 @@ TableArgument = Annotated[
 ]
 OneProfileOption = Annotated[
     str | None,
-    common.option("--profile", "NAME", "Everything this profile needs, one per line."),
+    common.option("--profile", "NAME", "What is missing for this profile, one per line."),
 ]
 OutputOption = Annotated[
     Path | None,
@@ -46,52 +47,87 @@ micro = typer.Typer(
 app.add_typer(micro)
 
 
+class Readiness(Output):
+    """What a profile, or what is left of a table at it, lacks on this machine."""
+
+    profile: str
+    asked_as: str
+    """The profile's `--profile` argument."""
+    scale: str
+    table: str | None = None
+    """What is to be run; null for everything the profile could need."""
+    ready: bool
+    """Whether nothing is missing."""
+    missing: list[Missing]
+    unavailable: list[str]
+    """Scores that a run will lack, and why."""
+
+
+class Doctor(Output):
+    work_dir: str
+    profiles: list[Readiness]
+
+
 @app.command("doctor", epilog="Example: harness doctor table4 --profile paper")
 def doctor(
     table: TableArgument = None,
     profile: OneProfileOption = None,
     as_json: common.JsonOption = False,
 ) -> None:
-    """Show which profiles can run on this machine, and what each one still needs.
+    """Show which profiles can run on this machine, and what is missing for one.
 
     With a table, run the checks that `harness run` makes before it starts. Exits with 1 if no
-    profile, or not the one named, can run here. Makes no network requests. Shows whether API keys
-    are set, never their values.
+    profile, or not the one named, can run here. Makes no network requests.
     """
-    from harness import preflight
+    from harness.registry.declared import all_profiles
 
-    if table is not None or profile is not None:
-        one = _readiness(table, profile or DEFAULT_PROFILE)
-        emit(one, as_json, _needs)
-        can_run = one.ready
+    if table is None and profile is None:
+        found = [_readiness_of(each) for each in all_profiles().values()]
+        show = _profiles
     else:
-        every = preflight.doctor()
-        emit(every, as_json, _doctor)
-        can_run = every.healthy
-    if not can_run:
+        found, show = [_readiness(table, profile or DEFAULT_PROFILE)], _one
+    emit(Doctor(work_dir=str(work_dir()), profiles=found), as_json, show)
+    if not any(each.ready for each in found):
         raise typer.Exit(1)
 
 
 def _readiness(table: str | None, profile: str) -> Readiness:
-    from harness import preflight
     from harness.registry.declared import named_profile
     from harness.registry.profile import table_unsupported
     from harness.selection.selection import select
 
     asked = named_profile(profile)
     if table is None:
-        return preflight.readiness(asked)
+        return _readiness_of(asked)
     chosen = select(table, profile)
     try:
         left = _left(chosen)
     except UserError:
-        # What prevents planning may be among the profile's unmet needs.
-        every = preflight.readiness(asked, table=table)
+        # What prevents planning may be among what the profile lacks.
+        every = _readiness_of(asked, table=table)
         never = not chosen.is_group and any(table_unsupported(it, asked) for it in chosen.tables)
         if never or every.ready:
             raise
         return every
-    return preflight.readiness(asked, left, table)
+    return _readiness_of(asked, left, table)
+
+
+def _readiness_of(
+    profile: Profile, stages: Sequence[Stage] | None = None, table: str | None = None
+) -> Readiness:
+    from harness.worlds.needs import Demand
+
+    demand = Demand.of(profile, stages)
+    missing = demand.missing()
+    return Readiness(
+        profile=profile.name,
+        asked_as=profile.asked_as,
+        scale=profile.scale,
+        table=table,
+        ready=not missing,
+        missing=missing,
+        unavailable=demand.unavailable(),
+    )
 
 
 def _left(chosen: Selection) -> Sequence[Stage]:
@@ -129,54 +165,27 @@ def download(
         print_json(Downloaded(fetched=found))
 
 
-def _needs(found: Readiness) -> Iterator[Any]:
-    """Yield a line per need, missing ones last."""
-    from harness.preflight import to_download
+def _one(found: Doctor) -> Iterator[Any]:
+    """Yield a line per missing thing and per score that a run will lack."""
+    from harness.worlds.needs import to_download
 
-    for state in ("met", "advised", "missing"):
-        for need in found.needs:
-            if need.state == state:
-                yield unbroken(f"{state:8} {need.line}")
-    missing = sum(need.state == "missing" for need in found.needs)
-    of = found.profile if found.table is None else f"{found.table} on {found.profile}"
-    more = to_download(found.needs, found.asked_as, found.table)
-    cannot = f"{of} cannot run here: {counted(missing, 'thing')} missing.{more}"
-    yield unbroken(f"\n{cannot if missing else f'{of} can run here.'}")
+    (one,) = found.profiles
+    yield from (unbroken(f"not measured: {text}") for text in one.unavailable)
+    yield from (unbroken(f"missing: {it.line}") for it in one.missing)
+    of = one.profile if one.table is None else f"{one.table} on {one.profile}"
+    more = to_download(one.missing, one.asked_as, one.table)
+    cannot = f"{of} cannot run here: {counted(len(one.missing), 'thing')} missing.{more}"
+    yield unbroken(f"{of} can run here." if one.ready else f"\n{cannot}")
 
 
-def _doctor(found: Doctor) -> Iterator[Any]:
-    machine = found.machine
-    engines = (f"{name} {version or 'not installed'}" for name, version in machine.engines.items())
-    keys = (f"{name} {'set' if there else 'not set'}" for name, there in machine.keys.items())
-    lines = [
-        ("python", machine.python),
-        ("cores", str(machine.cores)),
-        ("memory", f"{machine.memory_gb} GB, {machine.memory_free_gb} GB free"),
-        ("disk", f"{machine.disk_free_gb} GB free for {machine.work_dir}"),
-        ("GPU", ", ".join(f"{gpu.name} ({gpu.memory_gb} GB)" for gpu in machine.gpus) or "none"),
-        ("engines", ", ".join(engines)),
-        ("keys", ", ".join(keys)),
-        ("hub offline", "yes" if machine.hub_offline else "no"),
-        ("embedded world",
-         f"{machine.world.version}: {machine.world.problem or 'all digests are right'}"),
-        ("MLflow", machine.mlflow_uri),
-    ]  # fmt: skip
-    yield text_table(("this machine", ""), lines)
-    yield ""
-    rows = [
-        (p.profile, p.scale, str(p.threads), "ready" if p.ready else "not ready", _able(p))
-        for p in found.profiles
-    ]
-    headings = ("profile", "scale", "torch threads", "state", "tables, or what is missing")
-    yield text_table(headings, rows, right="2")
-
-
-def _able(profile: ProfileState) -> str:
-    """Return the tables a profile can run, or how much is missing and the command to list it."""
-    if profile.ready:
-        return ", ".join(profile.tables)
-    missing = counted(len(profile.missing), "thing")
-    return f"{missing}: harness doctor --profile {profile.profile}"
+def _profiles(found: Doctor) -> Iterator[Any]:
+    rows = []
+    for it in found.profiles:
+        missing = f"{counted(len(it.missing), 'thing')} missing"
+        rows.append((it.profile, it.scale, "ready" if it.ready else missing))
+    yield text_table(("profile", "scale", "on this machine"), rows)
+    yield unbroken("\nWhat is missing: harness doctor --profile NAME")
+    yield unbroken(f"The work folder is {found.work_dir}.")
 
 
 class Built(Output):

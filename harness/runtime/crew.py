@@ -110,17 +110,12 @@ def visible_gpus() -> list[str]:
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
     if named is not None:
         return [name.strip() for name in named.split(",") if name.strip() not in ("", "-1")]
-    return [index for (index,) in listed_gpus("index")]
-
-
-def listed_gpus(*columns: str) -> list[list[str]]:
-    """Return what `nvidia-smi` says of each GPU, visible or not; empty if it says nothing."""
-    query = ["nvidia-smi", f"--query-gpu={','.join(columns)}", "--format=csv,noheader,nounits"]
+    query = ["nvidia-smi", "--query-gpu=index", "--format=csv,noheader,nounits"]
     try:
         done = subprocess.run(query, capture_output=True, text=True, check=True, timeout=30)
     except (OSError, subprocess.SubprocessError):
         return []
-    return [line.split(", ") for line in done.stdout.splitlines()]
+    return done.stdout.split()
 
 
 class LocalCrew(Crew):

@@ -341,11 +341,11 @@ class RunPlan:
 
     def _prepare(self, on_note: Say, *, here: bool) -> None:
         """Check everything that stages need, and that a budget can be kept."""
-        from harness.preflight import refuse_to_start
+        from harness.worlds.needs import refuse_missing
 
         self._refuse_unknown_prices()
         left = self.stages.pending(self.store)
-        for advice in refuse_to_start(self.work.profile, left, self.name, here=here):
+        for advice in refuse_missing(self.work.profile, left, self.name, here=here):
             on_note(advice)
 
     @contextmanager

@@ -27,7 +27,6 @@ from harness import project
 from harness.errors import HarnessError, UserError
 from harness.pipeline import factory, steps
 from harness.pipeline.algorithm import Run
-from harness.preflight import refuse_to_start
 from harness.project import store_dir, work_dir
 from harness.registry.declared import all_profiles
 from harness.registry.profile import Profile, unsupported
@@ -81,6 +80,7 @@ from harness.tracking import Mlflow
 from harness.tracking.record import Record
 from harness.tracking.trials import published_sweep, trial_record
 from harness.words import duration
+from harness.worlds.needs import refuse_missing
 
 LEAST_BETWEEN_S = 1.0
 """Minimum time between two progress messages, in seconds."""
@@ -190,7 +190,7 @@ def run_sweep(
         Interrupted: Ctrl-C.
     """
     pending, here = Plan(shared).pending(order.store), order.where.engine == "local"
-    for advice in refuse_to_start(order.profile, pending, here=here, serves=False):
+    for advice in refuse_missing(order.profile, pending, here=here, serves=False):
         warn(advice)
     with order.alone():
         study = open_study(order.sweep, order.study, order.journal)

@@ -1,4 +1,4 @@
-"""Requirements of a profile or of stages, and their downloads.
+"""What a profile or stages need from outside, what of it is missing here, and its download.
 
 Checking reads no weights, shows no key and sends nothing: whether the hub grants access to a model
 or an endpoint has one shows only in `harness download` and the first request. Models come from the
@@ -10,61 +10,52 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import metadata
-from typing import Literal, cast
+from importlib.util import find_spec
+from typing import cast
 
 from harness.endpoint.access import model_of
-from harness.endpoint.connection import Endpoint
 from harness.errors import HarnessError, UserError
 from harness.evaluation.benchmark import benchmark_class
-from harness.evaluation.calibration import states
 from harness.evaluation.files import fetch
 from harness.extensions import BENCHMARKS, benchmark_place
 from harness.foreign import error_in_a_line
-from harness.project import benchmarks_dir, calibrations_dir
+from harness.project import benchmarks_dir
 from harness.registry.profile import REWARD_JUDGE, WORLD, Profile, benchmark_named
 from harness.registry.serving import Served, ServedRole, variable
+from harness.runtime.crew import visible_gpus
 from harness.runtime.stage import Json, Stage
+from harness.serving.engines import SERVED, installed
+from harness.strict import Strict
+from harness.words import counted
 from harness.worlds.embedded import files
 from harness.worlds.real import benchmarks, models, prompts
 from harness.worlds.real.benchmarks import DOWNSTREAM, LM_EVAL
 from harness.worlds.real.rewards import models_behind
 from harness.worlds.real.world import PromptSource
 
-State = Literal["met", "missing", "advised"]
+TRAINING_KINDS = ("train", "online")
+"""Kinds of stages that train a policy."""
 
 
-@dataclass(frozen=True)
-class Requirement:
+class Missing(Strict):
+    """Something that a run needs and this machine lacks."""
+
     what: str
-    state: State
-    """`met`, `missing` (blocks a run) or `advised` (does not)."""
-    found: str
-    """What was found, or why it is not enough."""
-    do: str = ""
-    """What to do about it; empty if met."""
+    why: str
+    do: str
+    """What to do about it."""
 
     @property
     def line(self) -> str:
-        return f"{self.what}: {self.found}" + (f"; {self.do}" if self.do else "")
+        return f"{self.what}: {self.why}" + (f"; {self.do}" if self.do else "")
 
     @classmethod
-    def wrong(cls, what: str, sentence: str, *, state: State = "missing") -> Requirement:
-        """Build one from a sentence of the form `problem; what to do`."""
-        found, _, do = sentence.partition("; ")
-        return cls(what, state, found, do)
-
-
-def package(name: str, why: str, extra: str | None = None) -> Requirement:
-    """Return the requirement of a package; `extra` is this project's extra that installs it."""
-    try:
-        return Requirement(f"package {name}", "met", metadata.version(name))
-    except metadata.PackageNotFoundError:
-        brings = f"-e '.[{extra}]'" if extra else "-e . -c constraints.txt"
-        do = f"type `python -m pip install {brings}`"
-        return Requirement(f"package {name}", "missing", f"not installed, and needed {why}", do)
+    def because(cls, what: str, error: HarnessError) -> Missing:
+        """Build one from a message of the form `problem; what to do`."""
+        why, _, do = str(error).partition("; ")
+        return cls(what=what, why=why, do=do)
 
 
 MODELS = ("policy", "reward_model", "ranker")
@@ -179,29 +170,87 @@ class Demand:
 
     @property
     def lacking_models(self) -> list[str]:
-        return [model for model in self.models if _model(model).state != "met"]
+        return [model for model in self.models if any(_missing_model(model))]
 
-    def requirements(self) -> Iterator[Requirement]:
-        """Yield all requirements, in the order in which a run would need them."""
+    def missing(self, *, here: bool = True) -> list[Missing]:
+        """Return everything that is missing, in the order in which a run would need it.
+
+        `here`: whether this machine computes the stages, and needs GPUs and engines.
+        """
+        found = [*self._missing_gpus(), *self._missing_engines()] if here else []
         if self.embedded:
-            yield _embedded()
-        yield from map(_model, self.models)
-        yield from (_pool(self.profile, settings) for settings in self.pools)
+            found += _missing_world()
+        for model in self.models:
+            found += _missing_model(model)
+        for settings in self.pools:
+            found += _missing_pool(self.profile, settings)
         for name in self.benchmarks:
-            yield from _benchmark(self.profile, name)
+            found += _missing_benchmark(self.profile, name)
         for role, model, required in self.endpoints:
-            yield _endpoint(role, model, required=required)
+            found += _missing_endpoint(role, model) if required else ()
+        return found
 
-    def calibrations(self) -> Iterator[Requirement]:
-        """Yield whether each judge has been calibrated against published judgments."""
-        for name, done in states(self.profile, calibrations_dir()).items():
-            what = f"calibration of {name}"
-            if name in self.benchmarks and done is not None:
-                yield Requirement(what, "met", done.text)
-            elif name in self.benchmarks:
-                do = f"type `harness calibrate {self.profile.benchmarks[name].judge}`"
-                not_done = "not done, so scores are reported as not calibrated"
-                yield Requirement(what, "advised", not_done, do)
+    def unavailable(self) -> list[str]:
+        """Return the scores that a run will lack, and why."""
+        return [
+            f"{name}: {gap}"
+            for name in self.benchmarks
+            if name == DOWNSTREAM or benchmark_named(name) is not None
+            if not any(_missing_benchmark(self.profile, name))
+            for gap in benchmarks.gaps(name, self.profile.benchmarks[name])
+        ]
+
+    def _missing_gpus(self) -> Iterator[Missing]:
+        hardware, there = self.profile.hardware, len(visible_gpus())
+        if hardware is None or hardware.on_cpu or not self.models:
+            return
+        trains = self.stages is None or not self.stages.keys().isdisjoint(TRAINING_KINDS)
+        needed = hardware.devices if trains else 1
+        if there < needed:
+            do = "run on a machine that has them, or choose a smaller profile"
+            yield Missing(what="GPU", why=f"{there} here, {needed} needed", do=do)
+
+    def _missing_engines(self) -> Iterator[Missing]:
+        engines = [self.profile.engine] if self.served else []
+        for engine in dict.fromkeys([*engines, *(it.engine for it in self.servers)]):
+            if engine in SERVED:
+                yield from _missing_engine(engine)
+        hardware = self.profile.hardware
+        if hardware is not None and hardware.lora is not None and find_spec("peft") is None:
+            do = "type `python -m pip install -e '.[lora]'`"
+            yield Missing(what="package peft", why="not installed", do=do)
+
+
+def refuse_missing(
+    profile: Profile,
+    stages: Sequence[Stage],
+    name: str | None = None,
+    *,
+    here: bool,
+    serves: bool = True,
+) -> list[str]:
+    """Check everything that stages need before any is computed; return what will not be measured.
+
+    Raises:
+        UserError: Something is missing; the message lists everything, with what to type.
+    """
+    demand = Demand.of(profile, stages, serves=here and serves)
+    if missing := demand.missing(here=here):
+        listed = "".join(f"\n  {it.line}" for it in missing)
+        raise UserError(
+            f"nothing was started, because {counted(len(missing), 'thing')} that this run needs "
+            f"{'is' if len(missing) == 1 else 'are'} missing:{listed}"
+            f"{to_download(missing, profile.asked_as, name)}"
+        )
+    return demand.unavailable()
+
+
+def to_download(missing: Iterable[Missing], profile: str, name: str | None) -> str:
+    """Return a line with the command that downloads what is missing; empty if nothing can be."""
+    if {"model", "prompts", "benchmark"}.isdisjoint(it.what.partition(" ")[0] for it in missing):
+        return ""
+    asked = f"{name or ''} --profile {profile}".lstrip()
+    return f"\nModels, prompts and benchmarks: harness download {asked}"
 
 
 def _place(profile: Profile, name: str) -> str:
@@ -244,27 +293,38 @@ def policy_of(stage: Stage) -> str:
     return models.policy_name(None, before.fingerprint)
 
 
-def _embedded() -> Requirement:
+def _missing_engine(engine: str) -> Iterator[Missing]:
+    what, variable = f"engine {engine}", f"HARNESS_{engine.upper()}_PYTHON"
+    try:
+        found = installed(engine)
+    except HarnessError as error:
+        yield Missing(what=what, why=str(error), do=f"correct {variable}")
+        return
+    if found is None:
+        do = f"set {variable} to the Python of an environment that has it"
+        if engine == "vllm":
+            do += ", or type `python -m pip install -e '.[vllm]'`"
+        yield Missing(what=what, why="not installed here", do=do)
+
+
+def _missing_world() -> Iterator[Missing]:
     try:
         files.check()
     except HarnessError as error:
-        return Requirement("embedded world", "missing", str(error), "type `harness micro build`")
-    return Requirement("embedded world", "met", f"{files.VERSION}: all digests are right")
+        yield Missing(what="embedded world", why=str(error), do="type `harness micro build`")
 
 
-def _model(model: str) -> Requirement:
+def _missing_model(model: str) -> Iterator[Missing]:
     model = models.without_arguments(model)[0]
     name, at, commit = model.partition("@")
     if commit.startswith((models.NOT_DOWNLOADED, models.LOCAL)):  # of a model that is not pinned
         model, at = name, ""
-    place = models.place_of(model)
-    if place is not None:
-        return Requirement(f"model {name}", "met", str(place))
-    do = f"type {models.download_line(f'{name}@{commit if at else models.NOT_DOWNLOADED}')}"
-    return Requirement(f"model {name}", "missing", "not on this machine", do)
+    if models.place_of(model) is None:
+        do = f"type {models.download_line(f'{name}@{commit if at else models.NOT_DOWNLOADED}')}"
+        yield Missing(what=f"model {name}", why="not on this machine", do=do)
 
 
-def _pool(profile: Profile, settings: Settings) -> Requirement:
+def _missing_pool(profile: Profile, settings: Settings) -> Iterator[Missing]:
     what = "matched prompts" if settings.get("matched") else "prompts"
     try:
         if "pool" not in settings:  # of a profile as a whole
@@ -272,53 +332,34 @@ def _pool(profile: Profile, settings: Settings) -> Requirement:
         size = prompts.size_of(settings)
         if size is None:
             do = f"type `harness download --profile {profile.asked_as}`"
-            found = f"{settings['source']} is not on this machine"
-            return Requirement(what, "missing", found, do)
-        prompts.cut(settings, size)
+            yield Missing(what=what, why=f"{settings['source']} is not on this machine", do=do)
+        else:
+            prompts.cut(settings, size)
     except HarnessError as error:
-        return Requirement.wrong(what, str(error))
-    return Requirement(what, "met", f"{size} of {settings['source']}")
+        yield Missing.because(what, error)
 
 
-def _benchmark(profile: Profile, name: str) -> Iterator[Requirement]:
-    """Yield the requirement of a benchmark's files, and one per score that will be unavailable."""
-    declared, what = profile.benchmarks[name], f"benchmark {name}"
-    if benchmark_named(name) is not None:
-        place = _place(profile, name)
-        folder = benchmarks.folder_of(place)
-        if not folder.is_dir():
-            do = f"type {benchmarks.fetch_line(place)}"
-            yield Requirement(what, "missing", f"no files at {folder}", do)
-            return
-        try:
-            benchmarks.benchmark_identity(name, declared)
-        except HarnessError as error:
-            yield Requirement.wrong(what, str(error))
-            return
-        yield Requirement(what, "met", str(folder))
-    elif name != DOWNSTREAM:
+def _missing_benchmark(profile: Profile, name: str) -> Iterator[Missing]:
+    if benchmark_named(name) is None:
         return
-    for gap in benchmarks.gaps(name, declared):
-        found, _, do = gap.partition(": ")
-        yield Requirement(f"scores of {name}", "advised", found, do)
-
-
-def _endpoint(role: ServedRole, model: str, *, required: bool) -> Requirement:
-    """Return whether a model is reachable, as far as can be told without a request."""
-    what = f"{role} {model}"
+    what, place = f"benchmark {name}", _place(profile, name)
+    folder = benchmarks.folder_of(place)
+    if not folder.is_dir():
+        do = f"type {benchmarks.fetch_line(place)}"
+        yield Missing(what=what, why=f"no files at {folder}", do=do)
+        return
     try:
-        client = model_of(role, model).client
+        benchmarks.benchmark_identity(name, profile.benchmarks[name])
     except HarnessError as error:
-        return Requirement.wrong(what, str(error), state="missing" if required else "advised")
-    server, known = client.endpoint, client.price
-    if not isinstance(server, Endpoint):
-        return Requirement(what, "met", server.address)
-    key = "with" if os.environ.get(str(server.key_variable)) else "without"
-    price = "price unknown"
-    if known is not None:
-        price = f"${known.prompt:g} and ${known.completion:g} a million tokens"
-    found = f"{server.address}, {key} a key in {server.key_variable}; {price}"
-    return Requirement(what, "met", found)
+        yield Missing.because(what, error)
+
+
+def _missing_endpoint(role: ServedRole, model: str) -> Iterator[Missing]:
+    """Yield a model that cannot be asked, as far as can be told without a request."""
+    try:
+        model_of(role, model)
+    except HarnessError as error:
+        yield Missing.because(f"{role} {model}", error)
 
 
 def download(demand: Demand, say: Callable[[str], None]) -> list[str]:

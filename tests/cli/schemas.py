@@ -34,7 +34,7 @@ OUTPUTS = {
     "claims": ("harness.report.model:Verdict[]",),
     "store": ("harness.selection.stored:Stored",),
     "verify": ("harness.report.verify:Verified", "harness.report.verify:Different"),
-    "doctor": ("harness.preflight:Doctor", "harness.preflight:Readiness"),
+    "doctor": ("harness.cli.machine:Doctor",),
     "evaluate": (
         "harness.evaluation.scores:EvaluationSummary[]",
         "harness.worlds.real.evaluating:EvaluationPlan",

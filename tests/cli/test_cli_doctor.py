@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
 from importlib import metadata
 from pathlib import Path
@@ -12,8 +11,6 @@ from typing import Any
 import pytest
 from world_of_names import write_world
 
-from harness import preflight
-from harness.evaluation.calibration import Calibration, record_path
 from harness.registry.profile import load_profiles
 from harness.worlds.needs import Demand
 
@@ -34,8 +31,6 @@ MODELS = [
     "llm-blender/PairRM-hf",
     "RLHFlow/pair-preference-model-LLaMA3-8B",
 ]
-GPUS_HERE = preflight._gpus
-H100 = preflight.VisibleGpu(name="NVIDIA H100 80GB HBM3", memory_gb=86)
 
 
 @pytest.fixture(autouse=True)
@@ -47,37 +42,7 @@ def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HARNESS_BENCHMARKS", str(tmp_path / "benchmarks"))
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "datasets"))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
-    monkeypatch.setattr(preflight, "_gpus", list)
-
-
-@pytest.mark.parametrize(
-    ("visible", "found"),
-    [(None, [86, 26]), ("1", [26]), ("GPU-8f", [86]), ("", []), ("MIG-5c", [86, 26])],
-)
-def test_gpus_are_those_that_a_run_would_use(
-    says: Any,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    visible: str | None,
-    found: list[int],
-) -> None:
-    """81,559 MiB are 85.5 GB and 24,564 MiB 25.8 GB; of a third GPU nothing is known."""
-    monkeypatch.setattr(preflight, "_gpus", GPUS_HERE)
-    program = tmp_path / "nvidia-smi"
-    program.write_text("""#!/bin/sh
-test "$1" = --query-gpu=index && printf '0\\n1\\n2\\n' && exit
-echo '0, GPU-8fa1, NVIDIA H100 80GB HBM3, 81559'
-echo '1, GPU-77c0, NVIDIA GeForce RTX 4090, 24564'
-echo '2, GPU-0001, NVIDIA A, [N/A]'
-""")
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    if visible is None:
-        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    else:
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    gpus = says("doctor", "doctor")["machine"]["gpus"]
-    assert [gpu["memory_gb"] for gpu in gpus] == found
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
 
 
 @pytest.fixture
@@ -91,13 +56,13 @@ def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def by_what(found: dict[str, Any]) -> dict[str, dict[str, str]]:
-    return {need["what"]: need for need in found["needs"]}
+    (one,) = found["profiles"]
+    return {it["what"]: it for it in one["missing"]}
 
 
 @pytest.mark.usefixtures("no_network")
 def test_a_bare_machine_lacks_all_of_it_and_is_told_what_to_type(says: Any) -> None:
     found = says("doctor", *PAPER, code=1)
-    assert not found["ready"]
     needs = by_what(found)
     typed = {
         "engine vllm": "HARNESS_VLLM_PYTHON",
@@ -113,20 +78,17 @@ def test_a_bare_machine_lacks_all_of_it_and_is_told_what_to_type(says: Any) -> N
         **{f"model {model}": f"hf download {model}" for model in MODELS},
     }
     for what, do in typed.items():
-        assert needs[what]["state"] == "missing", what
         assert do in needs[what]["do"], what
     gemma = needs["model google/gemma-2-9b-it"]["do"]
     assert "https://huggingface.co/google/gemma-2-9b-it" in gemma
     assert "hf auth login" in gemma
-    assert needs["GPU"]["found"] == "none here, 8 needed"
-    assert needs["calibration of mt_bench"]["state"] == "advised"
-    assert "harness calibrate gpt-4" in needs["calibration of mt_bench"]["do"]
+    assert needs["GPU"]["why"] == "0 here, 8 needed"
 
 
 def test_a_machine_with_everything_is_ready(
     says: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, folders: Path
 ) -> None:
-    """Files where a run looks for them, an engine, keys, and 8 GPUs; calibrations are advice."""
+    """Files where a run looks for them, an engine, keys, and 8 GPUs."""
     for model in MODELS:
         folder = tmp_path / "models" / model
         folder.mkdir(parents=True)
@@ -144,22 +106,19 @@ def test_a_machine_with_everything_is_ready(
     (data / str(revision) / "dataset_info.json").write_text(json.dumps({"splits": splits}))
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     monkeypatch.setenv("GEMINI_API_KEY", KEY)
-    monkeypatch.setattr(preflight, "_gpus", lambda: [H100] * 8)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3,4,5,6,7")
     real = metadata.version
     ours = {"alpaca-eval": "0.6.6", "lm-eval": "0.4.13", "vllm": "0.30.0"}
     monkeypatch.setattr(metadata, "version", lambda name: ours.get(name) or real(name))
-    assert says("doctor", *PAPER)["ready"]
+    assert by_what(says("doctor", *PAPER)) == {}
     for role in ("CREATOR", "SCORER", "JUDGE"):
         monkeypatch.setenv(f"HARNESS_{role}_URL", "http://127.0.0.1:8000/v1")
     found = says("doctor", *PAPER)
-    assert found["ready"]
-    states = {need["state"] for need in found["needs"]}
-    assert states == {"met", "advised"}
+    assert by_what(found) == {}
     assert KEY not in json.dumps(found)
-    assert "127.0.0.1:8000" in by_what(found)["judge gpt-4"]["found"]
     # Seven GPUs are not eight.
-    monkeypatch.setattr(preflight, "_gpus", lambda: [H100] * 7)
-    assert by_what(says("doctor", *PAPER, code=1))["GPU"]["state"] == "missing"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3,4,5,6")
+    assert set(by_what(says("doctor", *PAPER, code=1))) == {"GPU"}
 
 
 OWN = "http://127.0.0.1:8000/v1"
@@ -167,21 +126,20 @@ CREATOR = "creator gemini-1.5-pro"
 
 
 @pytest.mark.parametrize(
-    ("variable", "value", "what", "state", "words"),
+    ("variable", "value", "what", "words"),
     [
-        ("HARNESS_VLLM_PYTHON", "/no/python", "engine vllm", "missing", "/no/python"),
-        ("HARNESS_CREATOR_URL", OWN, CREATOR, "met", f"{OWN}, without a key in HARNESS_CREATOR"),
-        ("HARNESS_CREATOR_URL", "http://me:secret@127.0.0.1/v1", CREATOR, "missing", "a password"),
+        ("HARNESS_VLLM_PYTHON", "/no/python", "engine vllm", "/no/python"),
+        ("HARNESS_CREATOR_URL", OWN, CREATOR, None),
+        ("HARNESS_CREATOR_URL", "http://me:secret@127.0.0.1/v1", CREATOR, "a password"),
     ],
 )
 def test_a_variable_changes_what_is_needed(
-    says: Any, monkeypatch: Any, variable: str, value: str, what: str, state: str, words: str
+    says: Any, monkeypatch: Any, variable: str, value: str, what: str, words: str | None
 ) -> None:
     monkeypatch.setenv(variable, value)
     found = says("doctor", *PAPER, code=1)
-    need = by_what(found)[what]
-    assert need["state"] == state
-    assert words in need["found"]
+    assert (what in by_what(found)) == (words is not None)
+    assert words is None or words in by_what(found)[what]["why"]
     assert "secret" not in json.dumps(found)
 
 
@@ -190,22 +148,7 @@ def test_a_benchmark_that_a_run_would_refuse_is_missing(says: Any, tmp_path: Pat
     folder = tmp_path / "benchmarks" / "mt-bench"
     folder.mkdir(parents=True)
     found = by_what(says("doctor", *PAPER, code=1))["benchmark mt_bench"]
-    assert found["state"] == "missing"
-    assert str(folder) in found["found"] + found["do"]
-
-
-def test_a_calibration_is_met(says: Any, folders: Path) -> None:
-    done = Calibration(
-        judge="gpt-4", identity="m@1", published_judge="people", comparisons=80, missing=0,
-        agreement=67.5, low=60.0, high=75.0, one_side=55.0, consistent=90.0, first=52.0,
-        longer=66.0, longer_published=61.0, finished="2026-01-02T03:04:05.000+00:00", digest="d",
-    )  # fmt: skip
-    path = record_path(folders / "calibrations", "gpt-4")
-    path.parent.mkdir(parents=True)
-    path.write_text(done.model_dump_json())
-    needs = by_what(says("doctor", *PAPER, code=1))
-    assert needs["calibration of mt_bench"]["state"] == "met"
-    assert needs["calibration of arena_hard"]["state"] == "advised"
+    assert str(folder) in found["why"] + found["do"]
 
 
 def test_a_damaged_world_is_missing(
@@ -215,10 +158,9 @@ def test_a_damaged_world_is_missing(
     (folder / "theta0" / "config.json").write_text("{}")
     monkeypatch.setenv("HARNESS_WORLD", str(folder))
     needs = by_what(says("doctor", "doctor", "--profile", "micro", code=1))
-    missing = {name: need for name, need in needs.items() if need["state"] != "met"}
-    assert set(missing) == {"embedded world"}
-    assert all(need["do"] for need in missing.values())
-    assert "theta0" in says("doctor", "doctor", code=1)["machine"]["world"]["problem"]
+    assert set(needs) == {"embedded world"}
+    assert "theta0" in needs["embedded world"]["why"]
+    assert needs["embedded world"]["do"] == "type `harness micro build`"
 
 
 MISSING_OF_TABLE4 = {
@@ -242,9 +184,10 @@ def test_a_run_says_all_that_is_missing_before_its_first_stage_and_so_does_docto
     assert {line.strip().partition(": ")[0] for line in lines} == MISSING_OF_TABLE4
     assert not (folders / "store" / "stages").exists()
     found = says("doctor", "doctor", "table4", "--profile", "paper", code=1)
-    assert (found["table"], found["profile"]) == ("table4", "paper")
-    missing = [need for need in found["needs"] if need["state"] == "missing"]
-    assert [f"  {n['what']}: {n['found']}; {n['do']}".removesuffix("; ") for n in missing] == lines
+    (one,) = found["profiles"]
+    assert (one["table"], one["profile"], one["ready"]) == ("table4", "paper", False)
+    missing = one["missing"]
+    assert [f"  {n['what']}: {n['why']}; {n['do']}".removesuffix("; ") for n in missing] == lines
     said = call("doctor", "table4", "--profile", "paper").stdout
     assert f"\ntable4 on paper cannot run here: {len(missing)} things missing.\n{last}" in said
 
@@ -270,39 +213,36 @@ def test_a_rung_costs_nothing_and_says_at_once_what_is_missing(
 
 def test_doctor_lists_only_what_a_table_needs(says: Any) -> None:
     """Table 9's tasks are scored by their package: no judge, and no file of a benchmark."""
-    needs = by_what(says("doctor", "doctor", "table9", "--profile", "paper", code=1))
+    found = says("doctor", "doctor", "table9", "--profile", "paper", code=1)
+    needs = by_what(found)
     assert not [what for what in needs if what.startswith(("judge", "scorer", "benchmark"))]
-    assert needs["creator gemini-1.5-pro"]["state"] == "missing"
-    assert needs["scores of downstream"]["state"] == "advised"
-    found = says("doctor", "doctor", "table9", "--profile", "micro")
-    assert {need["what"] for need in found["needs"]} == {
-        *("package torch", "package transformers", "package trl", "embedded world")
-    }
+    assert "creator gemini-1.5-pro" in needs
+    assert found["profiles"][0]["unavailable"] == [
+        "downstream: table 9's tasks will not be available: install the extra `lm-eval`"
+    ]
+    assert by_what(says("doctor", "doctor", "table9", "--profile", "micro")) == {}
 
 
-def test_other_machines_packages_and_gpus_are_theirs() -> None:
+def test_other_machines_engines_and_gpus_are_theirs() -> None:
     """Stages that Ray places elsewhere need models and keys here, and no GPU."""
     paper = load_profiles()["paper"]
-    here = {n.what for n in preflight.requirements(Demand.of(paper))}
-    elsewhere = {n.what for n in preflight.requirements(Demand.of(paper), here=False)}
-    assert {"GPU", "package torch", "engine vllm"} <= here - elsewhere
+    here = {it.what for it in Demand.of(paper).missing()}
+    elsewhere = {it.what for it in Demand.of(paper).missing(here=False)}
+    assert here - elsewhere == {"GPU", "engine vllm"}
     assert {"creator gemini-1.5-pro", "model google/gemma-2-9b-it", "prompts"} <= elsewhere
 
 
 def test_doctor_says_what_each_profile_needs(says: Any) -> None:
     found = says("doctor", "doctor")
     profiles = {profile["profile"]: profile for profile in found["profiles"]}
-    assert profiles["micro"]["ready"]
-    assert "table4" in profiles["micro"]["tables"]
+    assert (profiles["micro"]["ready"], profiles["micro"]["missing"]) == (True, [])
     assert not profiles["paper"]["ready"]
-    assert profiles["paper"]["tables"] == []
 
 
-def test_keys_and_passwords_are_never_shown(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret")
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://me:very-secret@host:5000")
-    for arguments in (["doctor"], ["doctor", "--json"]):
-        result = call(*arguments)
-        assert "very-secret" not in result.output
-        assert "host:5000" in result.stdout
-    assert json.loads(call("doctor", "--json").stdout)["machine"]["keys"]["OPENAI_API_KEY"]
+def test_keys_are_never_shown(call: Any, monkeypatch: pytest.MonkeyPatch, folders: Path) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    monkeypatch.setenv("HARNESS_CREATOR_URL", "http://me:very-secret@127.0.0.1/v1")
+    for arguments in (["doctor"], ["doctor", "--json"], [*PAPER]):
+        output = call(*arguments).output
+        assert "very-secret" not in output
+    assert f"The work folder is {folders}." in call("doctor").stdout

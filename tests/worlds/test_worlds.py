@@ -22,7 +22,7 @@ from harness.worlds import stage_io
 from harness.worlds.embedded import files
 from harness.worlds.embedded.judge import complexity, quality
 from harness.worlds.lookup import resolve, runtime_of, world_of
-from harness.worlds.needs import Demand, Requirement
+from harness.worlds.needs import Demand, Missing
 from harness.worlds.real import benchmarks, models, prompts
 from harness.worlds.real.creator import Written, at_once, replied
 from harness.worlds.real.world import Runtime, World
@@ -53,14 +53,14 @@ def prompts_in(path: Path, count: int) -> Path:
     return path
 
 
-def needs_of(profile: Profile) -> dict[str, Requirement]:
-    return {need.what: need for need in Demand.of(profile).requirements()}
+def missing_of(profile: Profile) -> dict[str, Missing]:
+    return {it.what: it for it in Demand.of(profile).missing()}
 
 
 def test_the_embedded_world_asks_nobody_and_has_prompts_words_and_accuracies() -> None:
     demand = Demand.of(PROFILES["micro"])
     assert demand.lacking_models == []
-    assert {need.what: need.state for need in demand.requirements()} == {"embedded world": "met"}
+    assert demand.missing() == []
     world = world_of(PROFILES["micro"])
     pool, source = world.prompts.pool()
     assert source == files.card().identity("prompts")
@@ -122,8 +122,7 @@ def test_a_work_folder_that_cannot_be_written_is_read(
         read_only.setattr(prompts, "write_whole", refused)
         identity, settings = models.identity_of("o/m"), world_of(profile).prompts.identity()
         assert not (machine / "work" / "digests").exists()
-        assert needs_of(profile)["prompts"].state == "missing"
-        assert "HARNESS_WORK" in needs_of(profile)["prompts"].do
+        assert "HARNESS_WORK" in missing_of(profile)["prompts"].do
     assert (models.identity_of("o/m"), world_of(profile).prompts.identity()) == (identity, settings)
     assert folder == resolve(identity)
 
@@ -133,13 +132,13 @@ def test_prompts_of_a_file_are_looked_for_where_a_run_reads_them(machine: Path) 
     prompts_in(machine / "work" / "mine" / "prompts.jsonl", 6)
     named = with_prompts(source="mine/prompts.jsonl", revision=None, available=2)
     profile = named.model_copy(update={"x": 3})
-    assert needs_of(profile)["prompts"].state == "met"
+    assert "prompts" not in missing_of(profile)
     assert len(world_of(profile).prompts.pool()[0]) == 6
-    few = needs_of(named.model_copy(update={"x": 4}))["prompts"]
-    assert (few.state, few.found) == ("missing", "6 prompts are too few for 2 pieces of 4")
+    few = missing_of(named.model_copy(update={"x": 4}))["prompts"]
+    assert few.why == "6 prompts are too few for 2 pieces of 4"
     assert "`prompts.available`" in few.do
     lost = with_prompts(source=str(machine / "lost.jsonl"), revision=None)
-    assert needs_of(lost)["prompts"].do == "correct `prompts.source`"
+    assert missing_of(lost)["prompts"].do == "correct `prompts.source`"
 
 
 def test_the_size_of_a_data_set_is_read_from_its_copy_and_nobody_is_asked(
@@ -147,13 +146,13 @@ def test_the_size_of_a_data_set_is_read_from_its_copy_and_nobody_is_asked(
 ) -> None:
     monkeypatch.setenv("HF_DATASETS_CACHE", str(machine / "datasets"))
     profile = with_prompts(splits=("a", "b"), revision=COMMIT, source="o/data", available=2)
-    assert needs_of(profile)["prompts"].do.startswith("type `harness download --profile paper`")
+    assert missing_of(profile)["prompts"].do.startswith("type `harness download --profile paper`")
     info = machine / "datasets" / "o___data" / "default" / "0.0.0" / COMMIT / "dataset_info.json"
     info.parent.mkdir(parents=True)
-    for sizes, state in (((profile.x, profile.x), "met"), ((profile.x, 1), "missing")):
+    for sizes, lacks in (((profile.x, profile.x), False), ((profile.x, 1), True)):
         splits = {name: {"num_examples": size} for name, size in zip("ab", sizes, strict=True)}
         info.write_text(json.dumps({"splits": splits}))
-        assert needs_of(profile)["prompts"].state == state
+        assert ("prompts" in missing_of(profile)) == lacks
 
 
 def test_matched_prompts_come_in_the_seeds_order(tmp_path: Path) -> None:
