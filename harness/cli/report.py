@@ -98,13 +98,14 @@ def report(
         else form or (format_by_ending(output) if output else Format.terminal)
     )
     folder = publish.folder
-    drawn = form in (Format.terminal, Format.markdown, Format.json) and not published
-    if chosen.figure is not None and (not drawn or output):
+    figure = chosen.figure is not None
+    if figure and form not in (Format.terminal, Format.markdown, Format.json):
         raise UserError(
-            f"`{table}` is a figure, printed as terminal, markdown or json only; `harness report "
-            "--all --format html` draws all figures, with `--published` the published ones"
+            f"`{table}` is a figure and cannot be written as {form}; choose terminal, markdown or "
+            "json, or draw all figures on one page with `harness report --all --format html`"
         )
-    if published and (seeds is not None or rows is not None or folder is not None):
+    again = figure and folder is not None
+    if published and (seeds is not None or rows is not None or (folder is not None and not again)):
         raise UserError("what is published has the rows and seeds it has; leave out the options")
     if form is Format.html and (folder is not None or rows is not None):
         raise UserError("a page has all rows and is not published; leave out the options")
@@ -122,7 +123,8 @@ def report(
             "several tables are published into their own folders; leave out the other options"
         )
     else:
-        written = chosen.publish(folder, allow_fewer=publish.allow_fewer, on_note=note)
+        fewer = publish.allow_fewer
+        written = chosen.publish(folder, allow_fewer=fewer, published=published, on_note=note)
         if written is not None:
             _write(written, form, output, full=full)
 

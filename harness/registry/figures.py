@@ -65,7 +65,8 @@ class Figure(Strict):
     @property
     def rows(self) -> tuple[str, ...]:
         """The rows it is drawn from, as `table/row`, without duplicates."""
-        return tuple(dict.fromkeys(_refs(self.model_dump())))
+        named = (getattr(self, name, ()) for name in ("row", "groups", "panels", "lines"))
+        return tuple(dict.fromkeys(_refs(tuple(named))))
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -73,33 +74,30 @@ class Figure(Strict):
         return ()
 
 
-def _refs(data: Any, named: bool = False) -> Iterator[str]:
-    """Yield the rows anywhere in a figure's data, under `row` or `rows`."""
-    if isinstance(data, str) and named:
-        yield data
-    elif isinstance(data, dict):
-        for key, value in data.items():
-            yield from _refs(value, named or key in ("row", "rows"))
-    elif isinstance(data, tuple | list):
-        for value in data:
-            yield from _refs(value, named)
+def _refs(named: Any) -> Iterator[str]:
+    """Yield the rows in nested groups."""
+    if isinstance(named, str):
+        yield named
+    else:
+        for part in named.values() if isinstance(named, Mapping) else named:
+            yield from _refs(part)
 
 
-class LabelledRow(Strict):
-    row: RowRef
-    label: str
+Some = Field(min_length=1)
 
+Labelled = Annotated[dict[str, RowRef], Some]
+"""Rows by label, in order."""
 
-class BarGroup(Strict):
-    title: str
-    bars: Annotated[tuple[LabelledRow, ...], Field(min_length=1)]
+Chain = Annotated[dict[int, RowRef], Some]
+"""The row after each number of training iterations, each one iteration longer than the last."""
 
 
 class GainsFigure(Figure):
     kind: Literal["gains"]
-    columns: Annotated[tuple[Id, ...], Field(min_length=1)]
+    columns: Annotated[tuple[Id, ...], Some]
     """Column ids, the same in every table that is read."""
-    groups: Annotated[tuple[BarGroup, ...], Field(min_length=1)]
+    groups: Annotated[dict[str, Labelled], Some]
+    """The rows of each group, by title."""
     reward_model_accuracy: bool = False
     """Whether to show the held-out accuracy of each row's reward model."""
 
@@ -108,31 +106,12 @@ class GainsFigure(Figure):
         return self.columns
 
 
-class ChainLine(Strict):
-    """A chain of rows, each one iteration longer than the one before."""
-
-    label: str
-    rows: Annotated[dict[int, RowRef], Field(min_length=1)]
-    """The row after each number of training iterations."""
-
-
-class LinePanel(Strict):
-    title: str
-    lines: Annotated[tuple[ChainLine, ...], Field(min_length=1)]
-
-    @model_validator(mode="after")
-    def _distinct_labels(self) -> LinePanel:
-        labels = [line.label for line in self.lines]
-        twice = len(set(labels)) != len(labels)
-        refuse((twice, f"two lines of `{self.title}` have one label; rename one"))
-        return self
-
-
 class IterationsFigure(Figure):
     kind: Literal["iterations"]
     column: Id
     """Column id, the same in every table that is read."""
-    panels: Annotated[tuple[LinePanel, ...], Field(min_length=1)]
+    panels: Annotated[dict[str, Annotated[dict[str, Chain], Some]], Some]
+    """The lines of each panel, by title and label."""
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -143,7 +122,8 @@ class RatingsFigure(Figure):
     kind: Literal["ratings"]
     score: ScoreId
     """Per-prompt score of a benchmark whose prompts have categories."""
-    polygons: Annotated[tuple[LabelledRow, ...], Field(min_length=1)]
+    lines: Labelled
+    """The rows after 0, 1, ... training iterations."""
 
 
 class SharesFigure(Figure):
@@ -164,7 +144,7 @@ class RewardsFigure(Figure):
 
 class DensitiesFigure(RewardsFigure):
     kind: Literal["densities"]
-    metrics: Annotated[tuple[Metric, ...], Field(min_length=1)]
+    metrics: Annotated[tuple[Metric, ...], Some]
     """The metrics, each min-max normalized like the sampling weights."""
     bins: int = Field(ge=2)
     """Equal-width bins between the smallest and the largest value."""

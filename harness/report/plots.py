@@ -28,6 +28,9 @@ OURS, PAPERS = "#0072B2", "#7a5200"
 GRID = "#dddddd"
 """Color of grid lines."""
 
+PAGE_WIDTH = 8.0
+"""Maximum width of a plot, in inches: that of a page's text, 768 CSS pixels."""
+
 SIZE = 8
 """Font size, in points, of all text in a plot; the title is outside the plot."""
 
@@ -121,7 +124,9 @@ def plain_frame(axes: Axes, *, grid: Literal["x", "y", "both"] | None = None) ->
         axes.set_axisbelow(True)
 
 
-def note(axes: Axes, text: str) -> None:
+def note(axes: Axes, text: str, *, ticks: bool = False) -> None:
+    """Write a text in place of data, without ticks unless other panels share them."""
     axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", color=MUTED)
-    axes.set_xticks([])
-    axes.set_yticks([])
+    if not ticks:
+        axes.set_xticks([])
+        axes.set_yticks([])

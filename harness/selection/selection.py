@@ -171,9 +171,13 @@ class Selection:
         return Reports(tuple(tables), page=lambda: self.page(seeds))
 
     def published(self) -> Reports:
-        """Return the tables' published reports, without reading the store."""
+        """Return the published reports of the tables or the figure, without reading the store."""
+        from harness.report.figures.published import published_figure
         from harness.selection.reporting import Reports
 
+        if self.figure is not None:
+            folder = project.results_dir() / self.profile.name / self.figure.id
+            return Reports(figure=published_figure(self.figure, folder))
         reports = self._published_contents().reports
         return Reports(reports, page=lambda: self.page(published=True))
 
@@ -208,6 +212,7 @@ class Selection:
         seeds: Seeds = None,
         *,
         allow_fewer: bool = False,
+        published: bool = False,
         on_note: Say = ignore,
     ) -> Reports | None:
         """Write a report to the folder of published results.
@@ -218,6 +223,7 @@ class Selection:
             results_dir: The folder.
             seeds: As for `report`.
             allow_fewer: Also publish incomplete reports, or ones with less than is published.
+            published: Draw and word a figure's published numbers again, instead of the store's.
             on_note: Called with a message for each folder written and each table left out.
 
         Returns:
@@ -234,7 +240,7 @@ class Selection:
             self._publish_group(results_dir, allow_fewer, seeds, on_note)
             return None
         if self.figure is not None:
-            reports = self.report(seeds, on_note)
+            reports = self.published() if published else self.report(seeds, on_note)
             assert reports.figure is not None
             folder = publish_figure(reports.figure, results_dir, allow_fewer=allow_fewer)
         else:

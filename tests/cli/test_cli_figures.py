@@ -103,6 +103,32 @@ def test_publishing_writes_a_folder_that_verifies(
     assert "4 numbers in 1 figure" in call("verify").stdout
 
 
+def test_a_published_figure_is_reported_and_drawn_again(
+    says: Any, call: Any, tracker: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("harness.project.results_dir", lambda: tmp_path / "results")
+    refused = call("report", "figure10", "--published")
+    assert refused.exit_code == 2
+    assert "`figure10` is not published for the profile `micro`" in refused.stderr
+    assert call("run", *SMALL).exit_code == 0
+    found = says("report", "report", "figure10", "--publish")
+    assert says("report", "report", "figure10", "--published") == found
+    shown = call("report", "figure10", "--published")
+    assert shown.exit_code == 0
+    assert "Spearman's ρ" in shown.stdout
+    folder = tmp_path / "results" / "micro" / "figure10"
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    assert call("report", "figure10", "--published", "--publish").exit_code == 0
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_a_figure_in_a_form_that_it_lacks_names_those_that_it_has(call: Any) -> None:
+    for form in ("html", "csv", "latex"):
+        result = call("report", "figure9", "--published", "--format", form)
+        assert result.exit_code == 2
+        assert f"cannot be written as {form}; choose terminal, markdown or json" in result.stderr
+
+
 def test_a_figure_of_which_no_row_can_run_is_reported_and_not_run(
     says: Any, call: Any, monkeypatch: pytest.MonkeyPatch, declared_anew: None
 ) -> None:

@@ -58,28 +58,25 @@ def test_iterations_cover_every_row_of_tables_13_to_15(
         assert shown == {f"{name}/{row.id}" for row in tables[name].rows}
 
 
-GAINS = HEAD + "kind: gains\ncolumns: [ah_wr]\ngroups:\n  - title: all\n    bars:\n"
+GAINS = HEAD + "kind: gains\ncolumns: [ah_wr]\ngroups:\n  all:\n"
 REWARDS = HEAD + "kind: correlation\nx: a_min\ny: var\n"
-LINES = (
-    HEAD + "kind: iterations\ncolumn: ah_wr\npanels:\n  - title: all\n    lines:\n"
-    "      - {label: eva, rows: {1: table13/dpo-1}}\n"
-)
+LINES = HEAD + "kind: iterations\ncolumn: ah_wr\npanels:\n  all:\n    eva: {1: table13/dpo-1}\n"
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         (
-            GAINS + "      - {row: table4/eva-amin, label: A}\n",
-            "12: there is no row `table4/eva-amin`; did you mean `table4/eva-a_min`?",
+            GAINS + "    A: table4/eva-amin\n",
+            "11: there is no row `table4/eva-amin`; did you mean `table4/eva-a_min`?",
         ),
         (
-            GAINS + "      - {row: table4/dpo-1, label: A}\n",
-            "12: `table4/dpo-1` is a baseline row and has no gain",
+            GAINS + "    A: table4/dpo-1\n",
+            "11: `table4/dpo-1` is a baseline row and has no gain",
         ),
         (
-            GAINS.replace("ah_wr", "ah_w") + "      - {row: table4/eva-a_min, label: A}\n",
-            "12: `table4` has no column `ah_w`; did you mean `ah_wr`?",
+            GAINS.replace("ah_wr", "ah_w") + "    A: table4/eva-a_min\n",
+            "11: `table4` has no column `ah_w`; did you mean `ah_wr`?",
         ),
         (
             REWARDS + "row: table4/eva-a_min\niteration: 3\n",
@@ -104,10 +101,7 @@ LINES = (
             LINES.replace("{numbers}", "{number}"),
             "`alt` names `{number}`; did you mean `numbers`?",
         ),
-        (
-            LINES + "      - {label: eva, rows: {2: table13/eva-1}}\n",
-            "two lines of `all` have one label; rename one",
-        ),
+        (LINES + "    eva: {2: table13/eva-1}\n", "`eva` is given twice"),
     ],
 )
 def test_a_wrong_figure_is_named(
@@ -117,7 +111,7 @@ def test_a_wrong_figure_is_named(
 
 
 def test_without_tables_only_the_file_itself_is_checked(tmp_path: Path) -> None:
-    text = GAINS + "      - {row: table4/eva-amin, label: A}\n"
+    text = GAINS + "    A: table4/eva-amin\n"
     (tmp_path / "figure90.yaml").write_text(text, encoding="utf-8")
     assert list(load_figures(None, tmp_path)) == ["figure90"]
 

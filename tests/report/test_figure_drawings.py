@@ -47,7 +47,8 @@ def test_a_whole_figure_is_drawn_the_same_twice(
 def test_a_figure_without_any_number_is_drawn(name: str, store: Store, tmp_path: Path) -> None:
     report = assemble_figure(toy_figure(name), store)
     assert all(point.value is None for point in report.points)
-    assert report.numbers.startswith("0 of ")
+    assert dict(report.facts)["Numbers"].startswith("0 of ")
+    assert ". 0 of " in report.alt
     assert len(list(drawn(report, tmp_path / "a.svg").iter(f"{SVG}path"))) > 10
 
 
@@ -85,6 +86,11 @@ def test_no_series_is_told_by_its_colour_alone() -> None:
     markers, dashes = [style[1] for style in STYLES], [str(style[2]) for style in STYLES]
     assert len(set(markers)) == len(set(dashes)) == len(STYLES)
     _, figures = declared()
-    lines = [line.label for panel in figures["figure5"].panels for line in panel.lines]  # type: ignore[attr-defined]
-    assert len(set(lines)) <= len(STYLES)
-    assert len(figures["figure7"].rows) <= len(STYLES)
+    lines = {line for panel in figures["figure5"].panels.values() for line in panel}  # type: ignore[attr-defined]
+    assert len(lines) <= len(STYLES)
+
+
+def test_what_is_missing_is_named_in_its_place(store: Store, tmp_path: Path) -> None:
+    report = assemble_figure(toy_figure("figure4"), store)
+    draw_figure(report, tmp_path / "a.svg")
+    assert (tmp_path / "a.svg").read_text(encoding="utf-8").count("<!-- not run -->") == 8

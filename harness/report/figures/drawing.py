@@ -1,15 +1,15 @@
-"""Draws figures: bars, lines, a radar chart, histograms, a scatter plot.
+"""Draws figures: one function for each form, over one tidy frame of the drawn points.
 
-Everything is drawn from a report's points, except the dots of the scatter plot.
+The frame has a line for each point: block, row, column, and value, low, high and paper in the units
+of the axis. Data marks are labelled `_value` or `_paper`, so that they can be counted.
 """
 
 from __future__ import annotations
 
 import functools
 import itertools
-import math
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
@@ -18,39 +18,23 @@ import numpy as np
 from harness.registry.figures import CorrelationFigure
 from harness.report import plots
 from harness.report.figures.data import Floats, PromptData
-from harness.report.figures.points import HISTOGRAM, NAMES, RHO, Point, xy
+from harness.report.figures.points import NAMES, Point, xy
 from harness.report.figures.report import FigureReport
-from harness.report.plots import GRID, INK, MUTED, OURS, PAPERS, STYLES, Picture, Target
+from harness.report.plots import INK, MUTED, OURS, PAGE_WIDTH, PAPERS, STYLES, Picture, Target
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 Canvas = Callable[..., AbstractContextManager["tuple[Figure, Any]"]]
 """Opens a canvas of a given size and panels, as `harness.report.plots.canvas` does."""
 
-
 FILE = "figure.svg"
 """The drawing of a published report."""
 
 MOST_PANELS = 4
 """Maximum number of line panels per row."""
-
-
-def _by(axis: str, points: Iterable[Point]) -> dict[str, list[Point]]:
-    found: dict[str, list[Point]] = {}
-    for point in points:
-        found.setdefault(getattr(point, axis), []).append(point)
-    return found
-
-
-def _sides(points: Sequence[Point]) -> list[str]:
-    return ["value", *(["paper"] if any(p.paper is not None for p in points) else [])]
-
-
-def _called(report: FigureReport, side: str) -> str:
-    ours = "ours, on a stand-in" if report.stand_in else "ours"
-    return ours if side == "value" else "the paper's"
 
 
 def _scale(point: Point) -> tuple[float, str]:
@@ -60,167 +44,188 @@ def _scale(point: Point) -> tuple[float, str]:
         return 1.0, f"gain ({units[point.unit]})" if point.unit in units else "gain"
     if point.quantity == "share":
         return 100.0, "share (%)"
-    return 1.0, "units of the reward model" if point.unit == "reward" else point.unit
+    names = {"reward": "units of the reward model", "1-10": "rating (1 to 10)"}
+    return 1.0, names.get(point.unit, point.unit)
 
 
-def _interval(points: Sequence[Point]) -> list[list[float]]:
-    """Return the lengths of intervals below and above the drawn values; 0 without an interval."""
-    below, above = [], []
-    for point in points:
-        factor, value = _scale(point)[0], point.value or 0.0
-        below.append(0.0 if point.low is None else factor * (value - point.low))
-        above.append(0.0 if point.high is None else factor * (point.high - value))
-    return [below, above]
+def frame_of(report: FigureReport) -> pd.DataFrame:
+    import pandas as pd
+
+    lines = []
+    for point in report.drawn:
+        factor, unit = _scale(point)
+        numbers = {name: getattr(point, name) for name in ("value", "low", "high", "paper")}
+        scaled = {n: np.nan if v is None else factor * v for n, v in numbers.items()}
+        place = dict(zip(("block", "row", "column"), report.kind.place(point), strict=True))
+        lines.append({**place, **scaled, "unit": unit, "why": report.why_missing(point)})
+    return pd.DataFrame(lines)
 
 
-def draw_bars(report: FigureReport, canvas: Canvas) -> None:
-    """Draw a row of panels for each group of bars, ours next to the paper's in each column."""
-    columns = _by("panel", report.points)
-    # If each panel has its own series, there are no groups.
-    grouped = next(iter(columns.values()))[0].series not in columns
-    groups = _by("series", report.points) if grouped else {"": list(report.points)}
-    places = list(itertools.product(columns, _sides(report.points)))
-    bars = [len(_by("at", own)) for own in groups.values()]
-    size = (1.6 + 1.75 * len(places), 1.5 + 0.3 * sum(bars) + 0.35 * len(groups))
-    shape = {"sharex": "col", "sharey": "row", "gridspec_kw": {"height_ratios": bars}}
-    with canvas(size, len(groups), len(places), **shape) as (_, panels):
-        for row, (group, points) in zip(panels, groups.items(), strict=True):
-            row[0].set_ylabel(group.replace(": ", ":\n").replace(" (", "\n("))
-            for axes, (column, side) in zip(row, places, strict=True):
-                _bars(axes, report, [p for p in points if p.panel == column], side)
-        for j, (column, side) in enumerate(places):
-            # Stack the parts of a heading, wrapped to the panel's width.
-            title = [textwrap.fill(part, 28) for part in column.split(" · ")]
-            title = title if side == "value" else []
-            title += [_called(report, side)] if len(places) > len(columns) else []
-            panels[0][j].set_title("\n".join(title), loc="left", color=COLOURS[side])
-            panels[-1][j].set_xlabel(_scale(columns[column][0])[1])
+def _parts(frame: pd.DataFrame, name: str) -> list[tuple[str, pd.DataFrame]]:
+    """Return the frame's parts by a column, in order."""
+    return [(str(key), own) for key, own in frame.groupby(name, sort=False)]
 
 
-COLOURS = {"value": OURS, "paper": PAPERS}
+def _mark(
+    axes: Axes, own: pd.DataFrame, at: Any, side: str, *, flat: bool = False, **style: Any
+) -> Any:
+    """Draw the numbers of a side at some places; ours with their intervals.
+
+    Places are on the x axis, or on the y axis if `flat`.
+    """
+    known = own[side].notna().to_numpy()
+    own, at = own[known], np.asarray(at)[known]
+    errors: Any = None
+    if side == "value":
+        errors = [(own["value"] - own["low"]).fillna(0.0), (own["high"] - own["value"]).fillna(0.0)]
+    x, y = (own[side], at) if flat else (at, own[side])
+    style |= {"xerr" if flat else "yerr": errors}
+    drawn = axes.errorbar(x, y, elinewidth=1, capsize=2, **style)
+    drawn.lines[0].set_label(f"_{side}")
+    return drawn
 
 
-def _bars(axes: Axes, report: FigureReport, points: Sequence[Point], side: str) -> None:
-    """Draw points as bars, the first on top; the paper's are hatched and have no intervals."""
-    plots.plain_frame(axes, grid="x")
-    axes.spines["left"].set_visible(False)
-    axes.axvline(0.0, color=MUTED, linewidth=0.8)
-    axes.set_yticks(range(len(points)), [point.at for point in points])
-    axes.set_ylim(len(points) - 0.4, -0.6)
-    axes.tick_params(axis="y", length=0)
-    beside: dict[str, Any] = {"xytext": (3, 0), "textcoords": "offset points", "va": "center"}
-    for i, point in enumerate(points):
-        number = getattr(point, side)
-        if number is None:
-            why = report.why_missing(point) if side == "value" else point.papers
-            axes.annotate(why, (0, i), **beside, color=MUTED, style="italic")
-        elif side == "paper":
-            axes.barh(i, number, height=0.62, color="white", edgecolor=PAPERS, hatch="////")
-            axes.annotate(point.papers, (max(number, 0.0), i), **beside, color=INK)
-            axes.margins(x=0.4)  # room for the numbers at the ends of the bars
-        else:
-            errors: dict[str, Any] = {}
-            if point.high is not None:
-                errors = {"xerr": _interval([point]), "capsize": 2}
-            length = _scale(point)[0] * number
-            axes.barh(i, length, height=0.62, color=OURS, alpha=0.85, ecolor=INK, **errors)
+def _sides(report: FigureReport, frame: pd.DataFrame) -> dict[str, str]:
+    """Return the sides that are drawn, ours and the paper's if it prints any, with their names."""
+    ours = "ours, on a stand-in" if report.stand_in else "ours"
+    return {"value": ours} | ({"paper": "the paper's"} if frame["paper"].notna().any() else {})
 
 
-def draw_lines(report: FigureReport, canvas: Canvas) -> None:
-    """Draw a panel for each topic or size, with shared axes, ours above the paper's."""
-    panels, sides = _by("panel", report.points), _sides(report.points)
-    series = list(_by("series", report.points))
-    places = sorted({int(point.at) for point in report.points})
-    columns = min(MOST_PANELS, len(panels))
-    rows = -(-len(panels) // columns)
-    size = (2.9 * columns + 0.4, 2.2 * rows * len(sides) + 1.0)
+def draw_dots(report: FigureReport, frame: pd.DataFrame, canvas: Canvas) -> None:
+    """Draw a panel for each block and column: in each row our dot above the paper's."""
+    blocks, columns = (list(frame[name].unique()) for name in ("block", "column"))
+    rows = [frame.loc[frame["block"] == block, "row"].nunique() for block in blocks]
+    sides = _sides(report, frame)
+    heights = [max(0.32 * count, _LEAST_HEIGHT) for count in rows]
+    shape = {"sharex": "col", "sharey": "row", "gridspec_kw": {"height_ratios": heights}}
+    size = (PAGE_WIDTH, 1.2 + sum(heights))
+    with canvas(size, len(blocks), len(columns), **shape) as (sheet, panels):
+        handles: dict[str, Any] = {}
+        for (i, (block, inner)), (j, column) in itertools.product(
+            enumerate(_parts(frame, "block")), enumerate(columns)
+        ):
+            own = inner[inner["column"] == column]
+            axes, places = panels[i][j], np.arange(float(len(own)))
+            plots.plain_frame(axes, grid="both")
+            axes.spines["left"].set_visible(False)
+            axes.tick_params(axis="y", length=0)
+            axes.set_yticks(places, own["row"])
+            axes.set_ylim(len(own) - 0.4, -0.6)
+            if report.figure.kind == "gains":
+                axes.axvline(0.0, color=MUTED, linewidth=0.9)
+            for k, (side, name) in enumerate(sides.items()):
+                colour, marker, fill = _SIDES[side]
+                at = places + (k - (len(sides) - 1) / 2) * 0.3
+                handles[name] = _mark(axes, own, at, side, flat=True, color=colour, fmt=marker,
+                                      markersize=4.5, markerfacecolor=fill)  # fmt: skip
+            for place, why in zip(places, own["why"], strict=True):
+                axes.annotate(why, (0.02, place), xycoords=("axes fraction", "data"), va="center",
+                              color=MUTED, style="italic")  # fmt: skip
+            if i == 0:
+                # Stack the parts of a heading, wrapped to the panel's width.
+                width = 84 // len(columns)
+                parts = [textwrap.fill(part, width) for part in column.split(" · ")]
+                axes.set_title("\n".join(parts), loc="left")
+            if i == len(blocks) - 1:
+                axes.set_xlabel(own["unit"].iloc[0])
+            if j == 0:
+                axes.set_ylabel(block.replace(": ", ":\n").replace(" (", "\n("))
+        if len(sides) > 1:
+            sheet.legend(handles.values(), handles, loc="outside upper center", ncols=2,
+                         frameon=False)  # fmt: skip
+
+
+_LEAST_HEIGHT = 1.1
+"""Least height of a panel in inches, which the name of its block needs beside it."""
+
+_SIDES = {"value": (OURS, "o", OURS), "paper": (PAPERS, "D", "white")}
+"""Color, marker and fill of each side."""
+
+
+def draw_lines(report: FigureReport, frame: pd.DataFrame, canvas: Canvas) -> None:
+    """Draw a panel for each block, with a line for each row; without blocks, a panel for each row.
+
+    Columns are training iterations. The paper's panels are below ours.
+    """
+    frame = frame.copy()
+    if report.kind.block is None:
+        frame["block"], frame["row"] = frame["row"], ""
+    blocks, series = (list(frame[name].unique()) for name in ("block", "row"))
+    sides, steps = _sides(report, frame), list(frame["column"].unique())
+    numbered = all(step.isdigit() for step in steps)
+    frame["step"] = [int(c) if numbered else steps.index(c) for c in frame["column"]]
+    n = min(MOST_PANELS, len(blocks))
+    rows = -(-len(blocks) // n)
     shape = {"sharex": True, "sharey": "row" if len(sides) > 1 else True}
-    with canvas(size, rows * len(sides), columns, **shape) as (sheet, grid):
-        for row, side in enumerate(sides):
-            for axes, (name, points) in zip(grid[row * rows :].flat, panels.items(), strict=False):
+    size = (PAGE_WIDTH, 2.1 * rows * len(sides) + 0.9)
+    with canvas(size, rows * len(sides), n, **shape) as (sheet, grid):
+        handles: dict[str, Any] = {}
+        for axes in grid.flat[len(blocks) * len(sides) :]:
+            axes.set_visible(False)
+        for k, (side, name) in enumerate(sides.items()):
+            for i, (block, points) in enumerate(_parts(frame, "block")):
+                axes = grid[k * rows + i // n][i % n]
                 plots.plain_frame(axes, grid="y")
-                several = [_called(report, side)] if len(sides) > 1 else []
-                axes.set_title("\n".join([name, *several]), loc="left")
-                axes.set_xticks(range(places[0], places[-1] + 1))
-                axes.set_xlim(places[0] - 0.3, places[-1] + 0.3)
-                axes.set_xlabel("training iterations")
-                for i, (label, own) in enumerate(_by("series", points).items()):
-                    known = [point for point in own if getattr(point, side) is not None]
+                axes.set_title(block, loc="left")
+                axes.set_xlim(frame["step"].min() - 0.3, frame["step"].max() + 0.3)
+                axes.set_xticks(sorted(frame["step"].unique()))
+                if i % n == 0:
+                    unit = points["unit"].iloc[0]
+                    axes.set_ylabel(f"{name} ({unit})" if len(sides) > 1 else unit)
+                if k == len(sides) - 1 and i + n >= len(blocks):
+                    axes.set_xlabel("training iterations")
+                    axes.tick_params(labelbottom=True)
+                for row, own in _parts(points, "row"):
+                    place = series.index(row)
+                    colour, marker, dashes = STYLES[place % len(STYLES)]
                     # Offset horizontally, so that no interval hides another.
-                    at = [int(p.at) + 0.06 * (i - (len(series) - 1) / 2) for p in known]
-                    _line(axes, at, known, series.index(label), side)
-                if points[0].quantity == "share":
-                    axes.set_ylim(bottom=0.0)
-            grid[row * rows][0].set_ylabel(_scale(report.points[0])[1])
-        for axes in grid.flat:
-            axes.set_visible(bool(axes.get_title()))
+                    at = own["step"] + 0.06 * (place - (len(series) - 1) / 2)
+                    drawn = _mark(axes, own, at, side, color=colour, marker=marker, markersize=4.5,
+                                  linestyle=dashes, linewidth=1.3)  # fmt: skip
+                    handles.setdefault(row, drawn)
+                if points[side].isna().all():
+                    plots.note(axes, points["why"].iloc[0] or "not printed", ticks=True)
+        if report.figure.kind == "shares":
+            grid[0][0].set_ylim(bottom=0.0)  # last, since it ends the scaling to the data
         if len(series) > 1:
-            sheet.legend(*grid[0][0].get_legend_handles_labels(), loc="outside upper center",
-                         ncols=len(series), frameon=False)  # fmt: skip
+            sheet.legend(handles.values(), handles, loc="outside upper center", ncols=len(series),
+                         frameon=False)  # fmt: skip
+        if not numbered:
+            told = (f"{i} {step.rpartition(': ')[2]}" for i, step in enumerate(steps))
+            sheet.suptitle(f"Iterations: {', '.join(told)}", x=0.01, ha="left", fontsize=plots.SIZE)
 
 
-def _line(axes: Axes, at: Any, points: Sequence[Point], i: int, side: str = "value") -> None:
-    colour, marker, dashes = STYLES[i % len(STYLES)]
-    heights = [_scale(point)[0] * getattr(point, side) for point in points]
-    errors = _interval(points) if side == "value" else None
-    label = points[0].series if points else None
-    axes.errorbar(at, heights, errors, color=colour, marker=marker, linestyle=dashes,
-                  linewidth=1.3, markersize=4.5, elinewidth=1, capsize=2, label=label)  # fmt: skip
-
-
-def draw_ratings(report: FigureReport, canvas: Canvas) -> None:
-    """Draw a polygon for each complete series, and list the others in the legend."""
-    categories = list(_by("at", report.points))
-    values = [point.value for point in report.points if point.value is not None]
-    polar = {"projection": "polar"}
-    with canvas((8.0, 5.4), subplot_kw=polar) as (sheet, panels):
-        axes = panels[0][0]
-        angles = np.arange(len(categories)) * 2 * np.pi / len(categories)
-        axes.set_theta_zero_location("N")
-        axes.set_theta_direction(-1)
-        axes.set_xticks(angles, categories)
-        axes.tick_params(axis="x", pad=14)
-        axes.grid(color=GRID, linewidth=0.6)
-        if values:
-            # The axis need not start at the lowest rating; its labels show where it does.
-            axes.set_ylim(math.floor(min(values) - 0.5), math.ceil(max(values)))
-        for i, (name, points) in enumerate(_by("series", report.points).items()):
-            missing = [point for point in points if point.value is None]
-            if missing:
-                axes.plot([], [], label=f"{name}: {report.why_missing(missing[0])}")
-            else:
-                _line(axes, [*angles, 2 * np.pi], [*points, points[0]], i)
-        sheet.legend(loc="outside right center", frameon=False)
-
-
-def draw_densities(report: FigureReport, canvas: Canvas) -> None:
-    """Draw a histogram of prompts for each metric, all with the same axes.
+def draw_histograms(report: FigureReport, frame: pd.DataFrame, canvas: Canvas) -> None:
+    """Draw a histogram for each row, all with the same axes; columns are lower ends of bins.
 
     A bar far above all others would flatten them, so it is cut off and labeled with its share.
     """
-    metrics = _by("series", _by("panel", report.points)[HISTOGRAM])
-    shares = [sorted(100 * (p.value or 0.0) for p in bins) for bins in metrics.values()]
-    top = 1.4 * max(own[-2] for own in shares) or 100.0
-    size = (2.1 * len(metrics) + 0.4, 3.0)
-    with canvas(size, 1, len(metrics), sharey=True) as (_, panels):
-        for axes, (metric, bins) in zip(panels[0], metrics.items(), strict=True):
+    rows = list(frame["row"].unique())
+    second = frame.groupby("row")["value"].apply(lambda own: own.nlargest(2).iloc[-1:].max())
+    top = 1.4 * second.max() or 100.0
+    size = (PAGE_WIDTH, 1.15 * len(rows) + 0.6)
+    with canvas(size, len(rows), 1, sharex=True, sharey=True) as (sheet, panels):
+        for axes, (row, own) in zip(panels[:, 0], _parts(frame, "row"), strict=True):
             plots.plain_frame(axes, grid="y")
-            axes.set_title(metric.rstrip(")").replace(" (", "\n"), loc="left")
-            if any(point.value is None for point in bins):
-                plots.note(axes, report.why_missing(bins[0]))
-                continue
-            width = 1.0 / len(bins)
-            middles = [float(point.at) + width / 2 for point in bins]
-            heights = [100 * (point.value or 0.0) for point in bins]
-            axes.bar(middles, heights, width=width, color=OURS, alpha=0.85, yerr=_interval(bins),
-                     ecolor=INK)  # fmt: skip
-            for middle, height in zip(middles, heights, strict=True):
-                if height > top:
-                    axes.text(middle + width, 0.96 * top, f"{height:.0f}%: cut off", va="top")
+            axes.set_title(row, loc="left")
             axes.set_xlim(0.0, 1.0)
-            axes.set_ylim(0.0, top)
-            axes.set_xlabel("value, from 0 to 1")
-        panels[0][0].set_ylabel("share of prompts (%)")
+            axes.set_ylim(0.0, np.nan_to_num(top, nan=100.0))
+            if own["value"].isna().any():
+                plots.note(axes, own["why"].iloc[0], ticks=True)
+                continue
+            width = 1.0 / len(own)
+            errors = [own["value"] - own["low"], own["high"] - own["value"]]
+            bars = axes.bar(own["column"].astype(float), own["value"], width=width, align="edge",
+                            color=OURS, alpha=0.85, edgecolor="white",
+                            yerr=np.nan_to_num(errors), error_kw={"elinewidth": 1})  # fmt: skip
+            for bar in bars:
+                bar.set_label("_value")
+                if bar.get_height() > top:
+                    share = f"{bar.get_height():.0f}%: cut off"
+                    axes.annotate(share, (bar.get_x() + width, top), xytext=(4, -2), va="top",
+                                  textcoords="offset points")  # fmt: skip
+        panels[-1, 0].set_xlabel("value, scaled from 0 to 1 over the prompts of a seed")
+        sheet.supylabel("share of prompts (%)", fontsize=plots.SIZE)
 
 
 def variance_bounds(gap: Floats, n: int) -> tuple[Floats, Floats]:
@@ -233,46 +238,49 @@ def variance_bounds(gap: Floats, n: int) -> tuple[Floats, Floats]:
     return np.asarray(gap**2 / (2 * n)), np.asarray(gap**2 * low * high / n**2)
 
 
-def draw_correlation(report: FigureReport, canvas: Canvas) -> None:
+def draw_scatter(report: FigureReport, frame: pd.DataFrame, canvas: Canvas) -> None:
     """Draw a dot for each prompt of the first seed, with the theoretical bounds on the variance.
 
-    The correlations shown are over all seeds.
+    The numbers, which are over all seeds, are written beside it.
     """
     figure, data = report.figure, report.data
     assert isinstance(figure, CorrelationFigure)
     assert isinstance(data, PromptData)
-    with canvas((6.4, 4.6)) as (_, panels):
+    with canvas((PAGE_WIDTH, 4.6)) as (_, panels):
         axes = panels[0][0]
         plots.plain_frame(axes)
         axes.set_xlabel(f"{NAMES[figure.x]}, in units of the reward model")
         axes.set_ylabel(NAMES[figure.y])
-        points = _by("at", report.points)[RHO]
-        if any(point.state != "ok" for point in points):
-            plots.note(axes, report.why_missing(points[0]))
+        if frame["value"].isna().any():
+            plots.note(axes, frame["why"].iloc[0], ticks=True)
             return
         first = data.of()[0]
         x, y = xy(figure, first)
         axes.scatter(x, y, s=9, color=OURS, alpha=0.45, linewidths=0, zorder=3,
-                     label=f"prompts of seed {data.seeds[0]}")  # fmt: skip
+                     label=f"the {len(x)} prompts of seed {data.seeds[0]}")  # fmt: skip
         if (figure.x, figure.y) == ("a_min", "var"):
             gap = np.linspace(0.0, float(x.max()), 100)
             bounds = variance_bounds(gap, first.rewards.shape[1])
             for name, dashes, bound in zip(("least", "largest"), ":-", bounds, strict=True):
                 axes.plot(gap, bound, color=INK, linewidth=0.9, linestyle=dashes,
                           label=f"{name} possible variance")  # fmt: skip
-        told = [f"{RHO} = {report.text_of(point)}, {point.series}" for point in points]
-        axes.text(0.02, 0.98, "\n".join(told), transform=axes.transAxes, va="top")
-        axes.legend(loc="upper left", bbox_to_anchor=(0.0, 0.88), frameon=False)
+        axes.legend(loc="upper left", frameon=False, borderaxespad=0.0)
+        for i, series in enumerate(frame["row"].unique()):
+            at: dict[str, Any] = {"y": 0.8 - 0.05 * i, "transform": axes.transAxes, "va": "top"}
+            axes.text(0.02, s=f"{series}:", **at)
+            for j, point in enumerate(p for p in report.drawn if p.series == series):
+                text = f"{point.at} {report.text_of(point)}"
+                axes.text(0.24 + 0.24 * j, s=text, label="_value", **at)
 
 
-DRAW: Mapping[str, Callable[[FigureReport, Canvas], None]] = {
-    "gains": draw_bars,
+DRAW: Mapping[str, Callable[[FigureReport, pd.DataFrame, Canvas], None]] = {
+    "gains": draw_dots,
     "iterations": draw_lines,
-    "ratings": draw_ratings,
+    "ratings": draw_lines,
     "shares": draw_lines,
-    "densities": draw_densities,
-    "correlation": draw_correlation,
-    "topics": draw_bars,
+    "densities": draw_histograms,
+    "correlation": draw_scatter,
+    "topics": draw_dots,
 }
 
 
@@ -287,4 +295,4 @@ def draw_figure(report: FigureReport, target: Target) -> None:
     canvas = functools.partial(
         plots.canvas, target, report.figure.id, below=below, described=described
     )
-    DRAW[report.figure.kind](report, canvas)
+    DRAW[report.figure.kind](report, frame_of(report), canvas)

@@ -152,29 +152,30 @@ Places = Iterator[tuple[str, Point]]
 
 
 def gains(runs: FigureRuns, figure: GainsFigure, _: Sequence[str]) -> Places:
-    for group in figure.groups:
-        for bar, name in itertools.product(group.bars, figure.columns):
-            good = _accuracy(bar.row, runs) if figure.reward_model_accuracy else ""
-            table, row = runs.places[bar.row]
-            column, base = table.column(name), table.row(row.baseline or row.id)
-            paper = table.paper_gain(row, column)
-            known = (r.values[name].decimals for r in (row, base) if name in r.values)
-            heading = f"{column.benchmark} · {column.metric.partition(' against ')[0]}"
-            yield bar.row, Point(
-                panel=heading, series=group.title, at=bar.label + good, quantity="gain",
-                unit=column.unit, run=row.run_id(column), baseline=base.run_id(column),
-                score=column.reads, paper=paper,
-                paper_printed=None if paper is None else signed(paper, max(known, default=0)),
-            )  # fmt: skip
+    bars = ((group, *bar) for group, own in figure.groups.items() for bar in own.items())
+    for (group, label, ref), name in itertools.product(bars, figure.columns):
+        good = _accuracy(ref, runs) if figure.reward_model_accuracy else ""
+        table, row = runs.places[ref]
+        column, base = table.column(name), table.row(row.baseline or row.id)
+        paper = table.paper_gain(row, column)
+        known = (r.values[name].decimals for r in (row, base) if name in r.values)
+        heading = f"{column.benchmark} · {column.metric.partition(' against ')[0]}"
+        yield ref, Point(
+            panel=heading, series=group, at=label + good, quantity="gain",
+            unit=column.unit, run=row.run_id(column), baseline=base.run_id(column),
+            score=column.reads, paper=paper,
+            paper_printed=None if paper is None else signed(paper, max(known, default=0)),
+        )  # fmt: skip
 
 
 def iterations(runs: FigureRuns, figure: IterationsFigure, _: Sequence[str]) -> Places:
-    for panel, line in ((it, line) for it in figure.panels for line in it.lines):
-        for iteration, ref in sorted(line.rows.items()):
+    lines = ((panel, *line) for panel, own in figure.panels.items() for line in own.items())
+    for panel, label, chain in lines:
+        for iteration, ref in sorted(chain.items()):
             table, row = runs.places[ref]
             column, printed = table.column(figure.column), row.values.get(figure.column)
             yield ref, Point(
-                panel=panel.title, series=line.label, at=str(iteration), quantity="mean",
+                panel=panel, series=label, at=str(iteration), quantity="mean",
                 unit=column.unit, run=row.run_id(column), score=column.reads,
                 paper=None if printed is None else printed.value,
                 paper_printed=None if printed is None else printed.printed,
@@ -182,13 +183,12 @@ def iterations(runs: FigureRuns, figure: IterationsFigure, _: Sequence[str]) -> 
 
 
 def ratings(runs: FigureRuns, figure: RatingsFigure, categories: Sequence[str]) -> Places:
-    for polygon in figure.polygons:
-        run = runs.places[polygon.row][1].run
+    for label, ref in figure.lines.items():
         for name in categories or [ALL_CATEGORIES]:
-            score = f"{figure.score}/{name}" if categories else figure.score
-            yield polygon.row, Point(
-                panel="", series=polygon.label, at=name, quantity="mean", unit="1-10",
-                run=run, score=score,
+            yield ref, Point(
+                panel="", series=label, at=name, quantity="mean", unit="1-10",
+                run=runs.places[ref][1].run,
+                score=f"{figure.score}/{name}" if categories else figure.score,
             )  # fmt: skip
 
 

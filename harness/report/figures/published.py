@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from harness.errors import HarnessError, UserError
+from harness.registry.figures import AnyFigure, Figure
 from harness.report.figures.drawing import figure_picture
 from harness.report.figures.report import FigureReport, points_of
 from harness.report.plots import Picture
-from harness.report.publication import IndexEntry, Publication, without_numbers
+from harness.report.publication import IndexEntry, Publication, read_digests, without_numbers
 from harness.report.render import markdown, print_parts, text_parts
 
 if TYPE_CHECKING:
@@ -32,6 +34,27 @@ def publish_figure(report: FigureReport, results_dir: Path, *, allow_fewer: bool
         stages=report.data.stages,
         allow_fewer=allow_fewer,
     )
+
+
+def published_figure(figure: Figure, folder: Path) -> FigureReport:
+    """Return a figure's published numbers, worded and drawn as it is declared now.
+
+    Raises:
+        UserError: It is not published.
+        HarnessError: A file is missing or changed, or the figure was declared with other rows.
+    """
+    if not folder.is_dir():
+        raise UserError(
+            f"`{figure.id}` is not published for the profile `{folder.parent.name}`; without "
+            "`--published`, the report shows what the store has"
+        )
+    report = FIGURE.check(folder)
+    if report.figure.rows != figure.rows:
+        raise HarnessError(f"{folder} was published with other rows; publish the figure again")
+    data = report.data.read(folder / report.data.file)
+    data = data.model_copy(update={"stages": read_digests(folder, "figure").stages or {}})
+    assert isinstance(figure, AnyFigure)
+    return report.model_copy(update={"figure": figure, "data": data})
 
 
 def figure_extent(report: FigureReport) -> IndexEntry:

@@ -57,7 +57,8 @@ class FigureKind:
         row: The coordinate of a table's rows, as `column` is of its columns.
         places: Yields the points of a score figure, without their numbers.
         values: Yields a prompt figure's values in each seed.
-        only: The one panel reported as text, if the others are only drawn.
+        told: The one panel reported as text, if the others are only drawn.
+        drawn: The one panel that is drawn, if the others are only reported as text.
         findings: Returns the findings as sentences computed from the points.
     """
 
@@ -66,8 +67,14 @@ class FigureKind:
     column: Coordinate
     places: Callable[[FigureRuns, Any, Sequence[str]], points.Places] | None = None
     values: Callable[[Any, PromptData], points.SeedValues] | None = None
-    only: str | None = None
+    told: str | None = None
+    drawn: str | None = None
     findings: Callable[[Any, Sequence[Point]], list[str]] = lambda figure, points: []
+
+    def place(self, point: Point) -> tuple[str, str, str]:
+        """Return the block, row and column of a point, in text and in drawings."""
+        block = getattr(point, self.block) if self.block else ""
+        return block, getattr(point, self.row), getattr(point, self.column)
 
 
 def correlation_findings(figure: CorrelationFigure, shown: Sequence[Point]) -> list[str]:
@@ -108,7 +115,9 @@ KINDS: Mapping[str, FigureKind] = {
     "iterations": FigureKind("panel", "series", "at", places=points.iterations),
     "ratings": FigureKind(None, "at", "series", places=points.ratings),
     "shares": FigureKind(None, "panel", "at", values=points.shares),
-    "densities": FigureKind(None, "series", "at", values=points.densities, only=points.SUMMARY),
+    "densities": FigureKind(
+        None, "series", "at", values=points.densities, told=points.SUMMARY, drawn=points.HISTOGRAM
+    ),
     "correlation": FigureKind(
         None, "series", "at", values=points.correlation, findings=correlation_findings
     ),
@@ -192,7 +201,7 @@ class FigureReport(Strict):
             profile=self.profile,
             scale=self.scale,
             seeds=self.seed_count,
-            numbers=self.numbers,
+            numbers=_numbers(self.drawn),
         )
         return plain(" ".join([told, *self.findings]))
 
@@ -205,6 +214,8 @@ class FigureReport(Strict):
         return counted(len(self.seeds), "seed")
 
     def why_missing(self, point: Point) -> str:
+        if point.value is not None:
+            return ""
         if point.state == "ok":
             return point.reason or "undefined"
         return state_words(point.state, point.done, len(self.seeds))
@@ -224,9 +235,10 @@ class FigureReport(Strict):
         return plain(f"Figure {number}: {title} ({self.profile}, scale: {self.scale})")
 
     @property
-    def numbers(self) -> str:
-        done = sum(point.value is not None for point in self.points)
-        return f"{done} of {len(self.points)}"
+    def drawn(self) -> list[Point]:
+        """The points of the drawing."""
+        only = self.kind.drawn
+        return [point for point in self.points if only in (None, point.panel)]
 
     @property
     def blocks(self) -> list[Block]:
@@ -234,8 +246,8 @@ class FigureReport(Strict):
         kind = self.kind
         parts: dict[str, list[Point]] = {}
         for point in self.points:
-            if kind.only in (None, point.panel):
-                parts.setdefault(getattr(point, kind.block) if kind.block else "", []).append(point)
+            if kind.told in (None, point.panel):
+                parts.setdefault(kind.place(point)[0], []).append(point)
         notes = [plain(note) for note in self.figure.notes]
         lists = [("Found", self.findings), ("Missing", self.missing), ("Notes", notes)]
         return [
@@ -254,7 +266,7 @@ class FigureReport(Strict):
             ("Scale", self.scale + ("" if self.scale == "paper" else _COMPARED)),
             ("Seeds", ", ".join(map(str, self.seeds))),
             ("Intervals", self._intervals()),
-            ("Numbers", f"{self.numbers} are there"),
+            ("Numbers", f"{_numbers(self.points)} are there"),
             ("Drawn from", ", ".join(self.figure.rows)),
             ("Reward model", ", ".join(origin.reward_models) or "none"),
             ("Creator", ", ".join(origin.creators) or "none: nothing evolves"),
@@ -269,10 +281,7 @@ class FigureReport(Strict):
         return dumps(self.model_dump(mode="json"))
 
     def _block(self, title: str, points: Sequence[Point]) -> Block:
-        places = {
-            (getattr(point, self.kind.row), getattr(point, self.kind.column)): point
-            for point in points
-        }
+        places = {self.kind.place(point)[1:]: point for point in points}
         columns = list(dict.fromkeys(column for _, column in places))
         rows: list[tuple[str, ...]] = []
         for name in dict.fromkeys(row for row, _ in places):
@@ -290,6 +299,10 @@ class FigureReport(Strict):
             own = "95%, over seeds, each with training prompts of its own"
             return "none: one seed has no spread" if len(self.seeds) == 1 else own
         return ONE_SEED if len(self.seeds) == 1 else CROSSED
+
+
+def _numbers(points: Sequence[Point]) -> str:
+    return f"{sum(point.value is not None for point in points)} of {len(points)}"
 
 
 _COMPARED = ": only signs and orders are compared with the paper's, never values"
