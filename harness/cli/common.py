@@ -11,8 +11,9 @@ import inspect
 import json
 import os
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -41,6 +42,9 @@ VERSIONED = "schema_version"
 
 UNBOUNDED_WIDTH = 160
 """Text width if stdout is not a terminal and `COLUMNS` is unset."""
+
+LINE_EVERY_S = 5.0
+"""Least time between two lines of progress off a terminal, in seconds."""
 
 
 # Options.
@@ -309,6 +313,32 @@ def saying(out: Console) -> Callable[[str], None]:
         out.file.flush()
 
     return say
+
+
+@contextmanager
+def watching() -> Iterator[Callable[[str], None]]:
+    """Yield a function that shows on stderr how far something has come.
+
+    It is redrawn on a terminal, and elsewhere a line every few seconds.
+    """
+    from rich.live import Live
+    from rich.text import Text
+
+    out, last = console(stderr=True), time.monotonic()
+    with ExitStack() as shown:
+        live = Live(console=out, auto_refresh=False, transient=True)
+
+        def show(words: str) -> None:
+            nonlocal last
+            if out.is_terminal:
+                if not live.is_started:  # only one display at a time is possible
+                    shown.enter_context(live)
+                live.update(Text(words, no_wrap=True, overflow="ellipsis"), refresh=True)
+            elif time.monotonic() - last >= LINE_EVERY_S:
+                last = time.monotonic()
+                note(words)
+
+        yield show
 
 
 def note(message: str) -> None:

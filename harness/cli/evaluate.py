@@ -221,7 +221,8 @@ def _show_done(done: Evaluated, what: str, *, track: bool, as_json: bool) -> Non
         return
     try:
         kept = done.kept()
-        Mlflow(work_dir(), note).attempt(lambda: evaluation_records(kept))
+        with common.watching() as show:
+            Mlflow(work_dir(), note, watch=show).attempt(lambda: evaluation_records(kept))
     except HarnessError as error:
         note(str(error))
 

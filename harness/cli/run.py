@@ -32,9 +32,6 @@ if TYPE_CHECKING:
 
     Observe = Callable[[Event], None]
 
-LINE_EVERY_S = 5.0
-"""Seconds between progress lines if not on a terminal."""
-
 REDRAWN_A_SECOND = 2
 
 FailFastOption = Annotated[
@@ -93,13 +90,15 @@ def _compute(
 ) -> None:
     out = console(stderr=as_json)
     common.print_all([planned.headline, *left_out(planned.summary)], out)
-    report = planned.run(
-        engine=engine,
-        fail_fast=fail_fast,
-        watch=_progress(planned, stderr=as_json),
-        on_note=note,
-        on_report=lambda report: _print_report(report, out, planned, as_json),
-    )
+    with common.watching() as show:
+        report = planned.run(
+            engine=engine,
+            fail_fast=fail_fast,
+            watch=_progress(planned, stderr=as_json),
+            on_note=note,
+            on_tracking=show,
+            on_report=lambda report: _print_report(report, out, planned, as_json),
+        )
     if report.failed:
         _print_failures(report, planned)
         raise typer.Exit(1)
@@ -186,7 +185,7 @@ def lines(
         if isinstance(event, StageFailed):
             say(f"failed: {event.stage.title}: {event.reason}")
         waits = isinstance(event, StageElsewhere) and not tally.running
-        if waits or clock() - last >= LINE_EVERY_S:
+        if waits or clock() - last >= common.LINE_EVERY_S:
             show()
 
     try:

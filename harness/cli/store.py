@@ -13,7 +13,7 @@ from harness.cli import common
 from harness.cli.common import console, emit, note, print_all, print_json, text_table, unbroken
 from harness.errors import HarnessError, UserError
 from harness.project import store_dir, work_dir
-from harness.selection.names import DEFAULT_PROFILE
+from harness.selection.names import DEFAULT_PROFILE, Say
 from harness.strict import Output, Strict
 from harness.words import counted
 
@@ -165,27 +165,28 @@ def sync(published: PublishedOption = False, as_json: common.JsonOption = False)
     """
     out = console(stderr=as_json)
     found: list[Synced] = []
-    for what, changes in _published() if published else _own():
-        one = Synced(what=what, runs=sum(changes.values()), changes=dict(changes))
-        done = ", ".join(f"{number} {change}" for change, number in sorted(changes.items()))
-        runs = f"{counted(one.runs, 'MLflow run')} ({done or 'nothing stored'})"
-        print_all([unbroken(f"{what}: {runs}.")], out)
-        found.append(one)
+    with common.watching() as show:
+        for what, changes in _published(show) if published else _own(show):
+            one = Synced(what=what, runs=sum(changes.values()), changes=dict(changes))
+            done = ", ".join(f"{number} {change}" for change, number in sorted(changes.items()))
+            runs = f"{counted(one.runs, 'MLflow run')} ({done or 'nothing stored'})"
+            print_all([unbroken(f"{what}: {runs}.")], out)
+            found.append(one)
     if as_json:
         print_json(found)
     elif not found:
         out.print("No table was run yet, so there is nothing to write: harness run table4")
 
 
-def _published() -> Iterator[tuple[str, Mapping[str, int]]]:
+def _published(show: Say) -> Iterator[tuple[str, Mapping[str, int]]]:
     from harness.tracking import Mlflow
     from harness.tracking.tables import published_records
 
     records = published_records(project.results_dir())
-    yield "published results", Mlflow(work_dir(), note).write(records)
+    yield "published results", Mlflow(work_dir(), note, watch=show).write(records)
 
 
-def _own() -> Iterator[tuple[str, Mapping[str, int]]]:
+def _own(show: Say) -> Iterator[tuple[str, Mapping[str, int]]]:
     """Sync MLflow with the store, the sweeps and the kept evaluations."""
     from harness.evaluation.scores import all_kept
     from harness.runtime import Store
@@ -198,11 +199,12 @@ def _own() -> Iterator[tuple[str, Mapping[str, int]]]:
     evaluations = all_kept(project.evaluations_dir())
     if states:
         named = dict.fromkeys(f"{s.runs.table.id}/{s.runs.profile.name}" for s in states)
-        yield ", ".join(named), tracker_of(store, note).sync(states)
+        yield ", ".join(named), tracker_of(store, note, show).sync(states)
     for name, changes in sync_sweeps(note).items():
         yield f"sweep {name}", changes
     if evaluations:
-        yield "evaluations", Mlflow(work_dir(), note).write(evaluation_records(evaluations))
+        mlflow = Mlflow(work_dir(), note, watch=show)
+        yield "evaluations", mlflow.write(evaluation_records(evaluations))
 
 
 @app.command("ui", epilog="Example: harness ui --port 5001")
@@ -210,15 +212,13 @@ def ui(port: common.PortOption = 5000) -> None:
     """Serve MLflow's pages on this machine, until Ctrl-C."""
     from harness.tracking import ui_command
 
-    command, environment, views = ui_command(work_dir(), port)
+    command, environment = ui_command(work_dir(), port)
     # Without the query, MLflow opens on traces of language-model calls.
     page = f"http://127.0.0.1:{port}/#/experiments?workflowType=machine_learning"
-    lines = [f"MLflow will be at {page} in a few seconds (Ctrl-C stops it)."]
-    if views:
-        lines.append("Gains beside the paper's by table, and the trials of sweeps:")
-    width = max(map(len, views), default=0)
-    lines += [f"  {name:<{width}} http://127.0.0.1:{port}{view}" for name, view in views.items()]
-    lines.append("No usage data is collected, although MLflow's home page says so.")
+    lines = [
+        f"MLflow will be at {page} in a few seconds (Ctrl-C stops it).",
+        "No usage data is collected, although MLflow's home page says so.",
+    ]
     out = console()
     print_all(map(unbroken, lines), out)
     out.file.flush()

@@ -144,16 +144,6 @@ def _asking(runs: TableRuns, wanted: Callable[[Run], Collection[str]]) -> TableR
     return replace(runs, runs={key: run.asking(wanted(run)) for key, run in runs.runs.items()})
 
 
-def cells_served(tables: Mapping[str, Table]) -> dict[str, list[str]]:
-    """Return, for each run id, the rows it serves, as `table/row`."""
-    served: dict[str, list[str]] = {}
-    for table in tables.values():
-        for row in table.rows:
-            for run_id in table.recipes(row):
-                served.setdefault(run_id, []).append(f"{table.id}/{row.id}")
-    return served
-
-
 @dataclass(frozen=True)
 class FigureRuns:
     """The runs behind a figure on one profile.

@@ -290,6 +290,7 @@ class RunPlan:
         fail_fast: bool = False,
         watch: AbstractContextManager[Observe] | None = None,
         on_note: Say = ignore,
+        on_tracking: Say = ignore,
         on_report: Callable[[Reports], None] | None = None,
     ) -> Reports:
         """Compute what is missing, track it in MLflow, and report it.
@@ -303,6 +304,7 @@ class RunPlan:
                 events.
             on_note: Called with messages about what will not be measured, and an unavailable
                 tracking server.
+            on_tracking: Called with how far the last writing to MLflow has come.
             on_report: Called with the reports before tracking finishes, which may wait for a
                 server.
 
@@ -319,7 +321,7 @@ class RunPlan:
         work = self.work
         for asked in parts_of(work) if isinstance(work, GroupRuns) else [work]:
             remember(work_dir(), asked.id, asked.profile.name, asked.seeds, self._own_files())
-        tracker, outcome = stored.tracker_of(self.store, on_note), None
+        tracker, outcome = stored.tracker_of(self.store, on_note, on_tracking), None
         if self.stages.pending(self.store):
             self.stages.reclaim(self.store)
             self._prepare(on_note, here=engine.engine == "local")
@@ -364,7 +366,7 @@ class RunPlan:
                 yield on_event
         except BaseException:
             # What is stored is safe; the next run or sync writes what MLflow lacks.
-            tracker.close(timeout_s=2.0)
+            tracker.close()
             raise
 
     def _compute(

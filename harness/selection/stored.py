@@ -18,13 +18,12 @@ from harness.pipeline.runs import (
     FigureRuns,
     TableRuns,
     Work,
-    cells_served,
     parts_of,
     plan_figure,
     plan_table,
 )
 from harness.project import work_dir
-from harness.registry.declared import all_figures, all_tables
+from harness.registry.declared import all_figures
 from harness.registry.profile import Profile, supported_rows
 from harness.registry.schema import Table
 from harness.report.asked import ever_asked, shown_of, shown_seeds, with_own_files
@@ -33,7 +32,7 @@ from harness.report.rows import StoreReader
 from harness.runtime import Plan, Store
 from harness.runtime.files import BrokenEntry, explained
 from harness.selection import names
-from harness.selection.names import Say
+from harness.selection.names import Say, ignore
 from harness.strict import Strict
 from harness.tracking import Mlflow, TableState, Tracker
 
@@ -212,9 +211,9 @@ def summary(found: Inventory, *, pruned: bool = False, broken: list[str] | None 
     )
 
 
-def tracker_of(store: Store, warn: Say) -> Tracker:
-    """Return a store's tracker; `warn` is called if MLflow is unavailable."""
-    return Tracker(Mlflow(work_dir(), warn), store, lambda: cells_served(all_tables()))
+def tracker_of(store: Store, warn: Say, watch: Say = ignore) -> Tracker:
+    """Return a store's tracker; `warn` is called if MLflow is unavailable, `watch` as it writes."""
+    return Tracker(Mlflow(work_dir(), warn, watch=watch), store)
 
 
 def states_after(work: Work, tables: Iterable[StoredTable]) -> list[TableState]:
@@ -257,9 +256,9 @@ def states_of(stored: StoredTable) -> list[TableState]:
     shown = shown_seeds(work_dir(), stored.store, runs.table, runs.profile, rows)
     seeds = runs.seeds if shown is None else shown.seeds
     if (rows, seeds) == (runs.row_ids, runs.seeds):
-        return [_whole_state(stored)]
+        return [TableState(runs, stored.report)]
     whole = plan_table(runs.table, runs.profile, seeds, rows)
-    return [TableState(runs), _whole_state(StoredTable(whole, reader))]
+    return [TableState(runs), TableState(whole, StoredTable(whole, reader).report)]
 
 
 def asked_states(store: Store) -> list[TableState]:
@@ -278,21 +277,5 @@ def asked_states(store: Store) -> list[TableState]:
         if shown.seeds != asked:
             states.append(TableState(runs))
             runs = plan_table(table, profile, shown.seeds, runs.row_ids)
-        states.append(_whole_state(StoredTable(runs, reader)))
+        states.append(TableState(runs, StoredTable(runs, reader).report))
     return states
-
-
-def _whole_state(stored: StoredTable) -> TableState:
-    """Return the state of a table; its page is rendered lazily."""
-    runs = stored.runs
-
-    def page() -> str:
-        from harness.report.page.contents import from_store
-        from harness.report.page.page import as_html
-
-        known = {runs.table.id: stored}
-        return as_html(
-            from_store([runs.table], runs.profile, lambda _: runs.seeds, stored.reader, known=known)
-        )
-
-    return TableState(runs, stored.report, page)

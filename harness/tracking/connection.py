@@ -1,45 +1,42 @@
-"""The tracking server of a work folder, and a note of what it holds.
+"""The tracking server of a work folder.
 
 The default is a SQLite database in the work folder; `MLFLOW_TRACKING_URI` names another server or
 database. Only one process per work folder writes at a time.
 
-A server may be down, slow or reject everything, and a driver may be missing. None of this may block
-a run: reports, sweeps and evaluations continue without MLflow after one warning, and `harness sync`
-catches up later. Messages never show the user, password or query of the URI.
-
-The note lists the records that the server held after the last write, so a run with nothing new to
-write never imports MLflow.
+Writing is part of a command and happens in its main thread, so nothing is left when it ends. A
+database that another program has locked is waited for. A server has a deadline instead, for it may
+be down, silent or drip bytes; a driver may be missing. None of this fails a run: reports, sweeps
+and evaluations continue without MLflow after one warning, and `harness sync` catches up later.
+Messages never show the user, password or query of the URI.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import re
+import signal
+import sqlite3
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
-from urllib.parse import parse_qsl, unquote
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, quote, unquote
 
 from harness.errors import HarnessError
-from harness.foreign import read_json
 from harness.quiet import silence
-from harness.runtime.files import hold, write_whole
+from harness.runtime.files import hold
 from harness.runtime.stage import fingerprint_of
-from harness.tracking.record import Record, TrackingError
+from harness.tracking.record import DIGEST, Record, TrackingError
 
 if TYPE_CHECKING:
-    from harness.tracking.server import TrackingServer
-
-PATIENCE_S = 60.0
-"""How long a finished command waits for MLflow, in seconds."""
+    from harness.tracking.server import Change, TrackingServer
 
 _QUIET = {
-    "MLFLOW_LOGGING_LEVEL": "WARNING",
+    # What goes wrong comes back as an exception; logged, it would be a traceback.
+    "MLFLOW_LOGGING_LEVEL": "CRITICAL",
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
     # A dead server must not block a run: one retry, then continue without it.
@@ -48,38 +45,58 @@ _QUIET = {
     "PGCONNECT_TIMEOUT": "10",
 }
 
-Warn = Callable[[str], None]
-"""Receives the warning that MLflow is unavailable; may be called from any thread."""
+DEADLINE = 6
+"""Deadline of everything asked of a server for one record, in timeouts of one request."""
+
+_LATER = "Ctrl-C leaves the rest to `harness sync`"
+
+Say = Callable[[str], None]
 
 _LOG = logging.getLogger(__name__)
+
+
+class DatabaseLocked(TrackingError):
+    """Another program has locked the database, or another command is writing to it."""
+
+
+class _Overdue(BaseException):
+    """The deadline has passed; no handler of `Exception` in a library takes it for a retry."""
 
 
 class Mlflow:
     """The tracking server of a work folder.
 
     The URI defaults to `MLFLOW_TRACKING_URI`, then to the work folder's own database. Connections
-    are opened lazily.
+    are opened lazily. `warn` is told, once, that MLflow is unavailable; `watch` is told how far
+    writing has come.
     """
 
-    def __init__(self, work_dir: Path, warn: Warn = _LOG.warning, uri: str | None = None) -> None:
+    def __init__(
+        self,
+        work_dir: Path,
+        warn: Say = _LOG.warning,
+        uri: str | None = None,
+        watch: Say = lambda line: None,
+    ) -> None:
         self.uri = chosen_uri(work_dir, uri)
-        self.failed = threading.Event()
         self._warn = warn
+        self._watch = watch
+        self._warned: set[str] = set()
         self._server: TrackingServer | None = None
         self._database = database = database_path(self.uri)
         own = work_dir / "tracking"
         self._lock = database.with_name(f"{database.name}.lock") if database else own / "write.lock"
-        self._note = own / f"{fingerprint_of(self.uri)[:16]}.json"
         self.place = fingerprint_of(str(work_dir.resolve()))
         """The `COMPUTED_IN` tag value for the work folder."""
         self.live_lock = own / "live.lock"
         """Held for its lifetime by the command that is tracked live."""
 
     @contextmanager
-    def writing(self) -> Iterator[TrackingServer]:
+    def writing(self, *, wait: bool = True) -> Iterator[TrackingServer]:
         """Yield the server, locked against other writers to this work folder or database.
 
         Raises:
+            DatabaseLocked: Another program has locked it, or with `wait=False` another command.
             TrackingError: It cannot be reached, or rejects a write.
         """
         silence()
@@ -89,19 +106,47 @@ class Mlflow:
         from sqlalchemy.exc import SQLAlchemyError
 
         try:
-            with hold(self._lock):
-                self._server = self._server or self._open()
+            with hold(self._lock, wait=wait) as is_ours:
+                if not is_ours:
+                    raise DatabaseLocked("another command is writing to MLflow")
+                self._try_database()
+                with self.deadline():
+                    self._server = self._server or self._open()
                 yield self._server
+        except _Overdue:
+            raise self._unwritten("it takes too long to answer") from None
         # A missing driver raises ImportError, a non-numeric port ValueError.
-        except (MlflowException, SQLAlchemyError, OSError, ImportError, ValueError) as error:
-            what = without_secrets(" ".join(str(_why(error)).split()), self.uri)
+        except (
+            MlflowException, SQLAlchemyError, sqlite3.Error, OSError, ImportError, ValueError
+        ) as error:  # fmt: skip
+            if self._database is not None and "database is locked" in str(error):
+                raise DatabaseLocked(
+                    f"another program has locked the database {self._database}: end it, or try "
+                    "again once it has"
+                ) from error
+            what = " ".join(str(_why(error)).split())
             if isinstance(error, ImportError):
                 what = f"its driver is not installed: {what}"
-            raise TrackingError(
-                f"MLflow at {uri_text(self.uri)} cannot be written ({what[:300]}): the results are "
-                "safe in the store, and `harness sync` brings MLflow up to date when it can be "
-                "reached"
-            ) from error
+            raise self._unwritten(what) from error
+
+    def _unwritten(self, why: str) -> TrackingError:
+        return TrackingError(
+            f"MLflow at {uri_text(self.uri)} cannot be written "
+            f"({without_secrets(why, self.uri)[:300]}): the results are safe in the store, and "
+            "`harness sync` brings MLflow up to date when it can be reached"
+        )
+
+    def _try_database(self) -> None:
+        """Lock and unlock the SQLite database: where it is locked, MLflow would wait 20 seconds."""
+        if self._database is not None and self._database.exists():
+            with closing(sqlite3.connect(self._database, timeout=1.0)) as database:
+                database.execute("BEGIN IMMEDIATE")
+
+    def deadline(self) -> Any:
+        """Return a context that ends when a server takes too long; a database takes its time."""
+        if self._database is not None:
+            return nullcontext()
+        return _deadline(DEADLINE * float(os.environ["MLFLOW_HTTP_REQUEST_TIMEOUT"]))
 
     def _open(self) -> TrackingServer:
         import sqlalchemy
@@ -114,94 +159,140 @@ class Mlflow:
                 sqlalchemy.create_engine(self.uri).connect().close()
             return TrackingServer(self.uri, None)
         if not self._database.exists():
-            self._note.unlink(missing_ok=True)
             # MLflow's table creation is not atomic and cannot resume if killed midway.
             draft = self._database.with_name(f"{self._database.name}.draft")
             draft.unlink(missing_ok=True)
             TrackingServer(f"sqlite:///{draft}", None)
             os.replace(draft, self._database)
-        engine = sqlalchemy.create_engine(self.uri)
-        sqlalchemy.inspect(engine).get_table_names()
-        engine.dispose()
         return TrackingServer(self.uri, artifacts_path(self._database))
 
     def write(self, records: Sequence[Record]) -> Counter[str]:
         """Write records to the server; return the number of runs per kind of change.
 
-        Also ends runs that a killed command left RUNNING.
+        Parents come before what is shown under them. Also ends runs that a killed command left
+        RUNNING.
 
         Raises:
             TrackingError: MLflow cannot be reached, or rejects a write.
             StoreError: The store cannot be read.
         """
-        with self.writing() as server:
-            found = server.find(records)
-            changes: Counter[str] = Counter(
-                server.apply(record, found.get(record.identity, []))[0] for record in records
-            )
-            digests = self._noted() | {record.identity: record.digest for record in records}
-            write_whole(self._note, f"{json.dumps(digests, indent=1)}\n")
+        changes: dict[str, Change] = {}
+
+        def write(server: TrackingServer) -> None:
+            self._write(server, records, changes)
             self._end_left(server)
-        return changes
 
-    def attempt(
-        self, records: Callable[[], Sequence[Record]], patience_s: float = PATIENCE_S
-    ) -> None:
-        """Write the records if the server lacks any; on failure, warn once.
+        self._when_free(write)
+        return Counter(changes.values())
 
-        After `patience_s`, writing continues in a daemon thread and the caller moves on.
-        """
-
-        def catch_up() -> None:
+    def _when_free(self, act: Callable[[TrackingServer], None]) -> None:
+        """Act on the server, again and again while another program has locked the database."""
+        while True:
             try:
-                wanted, noted = records(), self._noted()
-                if any(noted.get(record.identity) != record.digest for record in wanted):
-                    self.write(wanted)
-            except Exception as error:  # noqa: BLE001  nothing depends on MLflow, whatever it is
-                self.give_up(error)
+                with self.writing() as server:
+                    act(server)
+                    return
+            except DatabaseLocked:  # what is complete by now will be found unchanged
+                self._watch(f"MLflow: another program has locked {self._database}; {_LATER}")
 
-        if not self.failed.is_set():
-            thread = threading.Thread(target=catch_up, name="mlflow", daemon=True)
-            thread.start()
-            self.wait_for(thread, patience_s)
+    def _write(
+        self, server: TrackingServer, records: Sequence[Record], changes: dict[str, Change]
+    ) -> None:
+        with self.deadline():
+            found = server.find(records)
+        ids = {identity: runs[0].info.run_id for identity, runs in found.items()}
+        for number, record in enumerate(records):
+            self._watch(f"MLflow: {number} of {len(records)} runs; {_LATER}")
+            with self.deadline():
+                parent = ids.get(record.parent or "")
+                change, run_id = server.apply(record, found.get(record.identity, []), parent)
+            ids[record.identity] = run_id
+            changes.setdefault(record.identity, change)
 
-    def wait_for(self, thread: threading.Thread, seconds: float) -> None:
-        """Wait for a writing thread; give up on MLflow if it takes longer."""
-        thread.join(seconds)
-        if thread.is_alive():
-            slow = "is too slow to take everything now: `harness sync` adds the rest"
-            self.give_up(TrackingError(f"MLflow at {uri_text(self.uri)} {slow}"))
+    def attempt(self, records: Callable[[], Sequence[Record]]) -> None:
+        """Write the records if the server lacks any; on failure, warn once."""
+        try:
+            wanted, held = records(), self._held_digests()
+            if any(record.digest not in held for record in wanted):
+                self.write(wanted)
+        except Exception as error:  # noqa: BLE001  nothing depends on MLflow, whatever it is
+            self.warn(error)
 
-    def give_up(self, error: Exception) -> None:
-        """Warn once that MLflow is unavailable, and stop trying."""
-        if not self.failed.is_set():
-            self.failed.set()
-            what = without_secrets(f"{type(error).__name__}: {error}", self.uri)
-            said = f"MLflow tracking has stopped ({what}): `harness sync` tries again"
-            self._warn(str(error) if isinstance(error, HarnessError) else said)
+    def _held_digests(self) -> set[str]:
+        """Return the digests in a SQLite database, read without MLflow, which loads for seconds."""
+        if self._database is None or not self._database.exists():
+            return set()
+        place = f"file:{quote(str(self._database))}?mode=ro"
+        wanted = (
+            "SELECT value FROM tags JOIN runs USING (run_uuid) "
+            "WHERE key = ? AND lifecycle_stage = 'active'"
+        )
+        try:
+            with closing(sqlite3.connect(place, uri=True, timeout=1.0)) as database:
+                return {value for (value,) in database.execute(wanted, (DIGEST,))}
+        except sqlite3.Error:  # what is wrong with it is said when it is written
+            return set()
 
-    def views(self) -> dict[str, str]:
-        """Return the ids of experiments with a first view; end runs left by killed commands.
+    def warn(self, error: Exception) -> None:
+        """Say that MLflow is unavailable, each reason once."""
+        what = without_secrets(f"{type(error).__name__}: {error}", self.uri)
+        said = f"MLflow tracking has stopped ({what}): `harness sync` tries again"
+        line = str(error) if isinstance(error, HarnessError) else said
+        if line not in self._warned:
+            self._warned.add(line)
+            self._warn(line)
+
+    def end_left(self) -> None:
+        """End the runs that killed commands left RUNNING, creating the database if needed.
 
         Raises:
             TrackingError: The server cannot be reached.
         """
         with self.writing() as server:
             self._end_left(server)
-            return server.views()
+
+    def end_computed(self) -> None:
+        """End the RUNNING runs of the command that holds the live lock.
+
+        Raises:
+            TrackingError: The server cannot be reached.
+        """
+        self._when_free(self._end_computed)
+
+    def _end_computed(self, server: TrackingServer) -> None:
+        with self.deadline():
+            server.end_left(self.place)
 
     def _end_left(self, server: TrackingServer) -> None:
         if self.live_lock.exists():
             with hold(self.live_lock, wait=False) as is_nobodys:
                 if is_nobodys:
-                    server.end_left(self.place)
+                    self._end_computed(server)
 
-    def _noted(self) -> dict[str, str]:
-        """Return the digests of the records after the last write, by identity."""
-        if self._database is None or self._database.exists():
-            with suppress(OSError, ValueError, TypeError):
-                return dict(read_json(self._note.read_bytes()))
-        return {}
+
+@contextmanager
+def _deadline(seconds: float) -> Iterator[None]:
+    """End what the block does when the time is over, whatever library it is in.
+
+    Only in the main thread, where signals arrive.
+
+    Raises:
+        _Overdue: The time is over.
+    """
+
+    def end(*_: object) -> None:
+        raise _Overdue
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    handler = signal.signal(signal.SIGALRM, end)
+    timer = signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, *timer)
+        signal.signal(signal.SIGALRM, handler)
 
 
 def default_uri(work_dir: Path) -> str:

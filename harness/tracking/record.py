@@ -1,4 +1,4 @@
-"""A record: what MLflow should hold for one run, row, table, trial or evaluation.
+"""A record: what MLflow should hold for one row, run, trial or evaluation.
 
 It is computed from the store alone. Cheap values are in the record itself; its digest covers them
 and the digests of the stored files behind the rest (`basis`). These files are read only when they
@@ -7,24 +7,16 @@ must be written, so detecting that nothing has changed opens only the manifests.
 MLflow needs a timestamp for every point, and the store keeps none (a curve is the same bytes in
 every run). A point's time is therefore the run's start plus one second per step, whether it is
 written live or afterwards. MLflow ignores points that it already has.
-
-An experiment's page opens on a *first view*: MLflow stores a shared view as a tag and shows it at
-the URL that names the tag's key. The format is that of MLflow 3.17's own pages.
 """
 
 from __future__ import annotations
 
-import base64
-import json
 import re
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
-from uuid import NAMESPACE_URL, uuid5
 
 from harness.errors import HarnessError
 from harness.registry.documents import as_yaml
@@ -32,7 +24,7 @@ from harness.registry.recipe import flattened
 from harness.runtime import CurvePoint
 from harness.runtime.stage import fingerprint_of
 
-VERSION = 8
+VERSION = 9
 """Version of the projection; bump it when the same store should look different in MLflow."""
 
 ID = "harness.id"
@@ -41,14 +33,8 @@ ID = "harness.id"
 DIGEST = "harness.digest"
 """Tag with the digest of the last record that was written completely."""
 
-MODEL = "harness.model"
-"""Tag with the id of the logged model of a run's policy."""
-
 COMPUTED_IN = "harness.computed_in"
 """Tag with the digest of the work folder that is computing a RUNNING run."""
-
-NOTE_TAG = "mlflow.note.content"
-"""MLflow's tag for a run's description, in Markdown."""
 
 COMMIT_TAG = "mlflow.source.git.commit"
 
@@ -78,40 +64,26 @@ class MetricValue(NamedTuple):
 
 
 class Dataset(NamedTuple):
-    """A data set that a run was trained on; `locate` returns its verified Parquet file."""
+    """A Parquet file of the store that a run was trained on."""
 
     name: str
     sha256: str
-    locate: Callable[[], Path]
-
-    @property
-    def digest(self) -> str:
-        """The digest shown in MLflow, which allows 36 characters."""
-        return self.sha256[:16]
-
-
-class LoggedPolicy(NamedTuple):
-    """A trained policy's metadata and location, without its weights."""
-
-    name: str
-    params: Mapping[str, str]
-    tags: Mapping[str, str]
+    path: str
 
 
 @dataclass(frozen=True)
 class Record:
-    """What MLflow should hold for one run, row, table, trial or evaluation.
+    """What MLflow should hold for one row, run, trial or evaluation.
 
     Attributes:
         note: The experiment's description.
-        view: The experiment's other tags, such as its first view.
         identity: The value of the tag `ID`.
+        parent: The identity of the record that MLflow shows it under.
         start_ms: Milliseconds since 1970, as is `end_ms`, which is None while running.
         scores: Metrics already at hand, at step 0.
         metrics: Reads the remaining metrics: scores and curves.
-        files: Makes the artifacts; these and the policy are written once the run has ended.
-        describe: Makes the description, in place of the one in `tags`.
-        basis: What determines the three above; covered by the digest in their stead.
+        files: Makes the artifacts, which are written once the run has ended.
+        basis: What determines the two above; covered by the digest in their stead.
     """
 
     experiment: str
@@ -123,14 +95,12 @@ class Record:
     end_ms: int | None
     params: Mapping[str, str]
     tags: Mapping[str, str]
-    view: Mapping[str, str] = field(default_factory=dict)
+    parent: str | None = None
     scores: Mapping[str, float] = field(default_factory=dict)
     datasets: tuple[Dataset, ...] = ()
-    policy: LoggedPolicy | None = None
     basis: object = None
     metrics: Callable[[], Iterable[MetricValue]] = field(default=tuple, compare=False)
     files: Callable[[], Files] = field(default=dict, compare=False)
-    describe: Callable[[], str] | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         # Some of MLflow's database backends cannot store NUL.
@@ -141,9 +111,10 @@ class Record:
 
     @cached_property
     def digest(self) -> str:
-        """Digest of the whole record; records with equal digests look the same in MLflow."""
+        """Digest of the whole record; a run with this digest needs no writing."""
         content = {
             "version": VERSION,
+            "identity": [self.experiment, self.identity, self.parent],
             "name": self.name,
             "status": self.status,
             "times": [self.start_ms, self.end_ms],
@@ -152,8 +123,6 @@ class Record:
             "scores": {name: repr(value) for name, value in self.scores.items()},
             "datasets": [[d.name, d.sha256] for d in self.datasets],
             "note": self.note,
-            "view": dict(self.view),
-            "policy": [self.policy.name, dict(self.policy.params)] if self.policy else None,
             "basis": self.basis,
         }
         return fingerprint_of(content)
@@ -173,10 +142,11 @@ def rounded(value: float) -> float:
     return float(f"{value:.4g}") + 0.0
 
 
-def curve_metrics(prefix: str, start_ms: int, point: CurvePoint) -> Iterator[MetricValue]:
-    """Yield one point of a run's curves, timed at the run's start plus one second per step."""
+def curve_metrics(start_ms: int, before: int, point: CurvePoint) -> Iterator[MetricValue]:
+    """Yield a point of a run's curves: its step follows the `before` steps of earlier stages."""
+    step = before + point.step
     for name, value in point.metrics.items():
-        yield MetricValue(prefix + name, value, start_ms + 1000 * point.step, point.step)
+        yield MetricValue(f"train/{name}", value, start_ms + 1000 * step, step)
 
 
 def milliseconds(iso: str) -> int:
@@ -205,112 +175,3 @@ def _text(value: object) -> str:
     if isinstance(value, list | tuple):
         return ", ".join(_text(item) for item in value)
     return str(value)
-
-
-# --- First views ---
-
-VIEW_TAG = "mlflow.sharedViewState.harness"
-"""The tag that holds an experiment's first view."""
-
-KIND_TAG = {"mlflow.experimentKind": "custom_model_development"}
-"""Tells MLflow's pages that an experiment has training runs, not LLM traces."""
-
-_MOST_RUNS = 40
-_WIDTHS = {"attributes": 170, "metrics": 100, "params": 190, "tags": 140}
-
-
-class Chart(NamedTuple):
-    """Metrics of every run: a bar chart, or with parameters a parallel coordinates plot."""
-
-    title: str
-    metrics: Sequence[str]
-    params: Sequence[str] | None = None
-
-
-def first_view(
-    title: str,
-    columns: Sequence[str],
-    charts: Sequence[Chart],
-    *,
-    order_by: str,
-    ascending: bool = True,
-    folded: Sequence[str] = (),
-) -> dict[str, str]:
-    """Return the tags of an experiment whose page opens on the given columns and charts.
-
-    `columns` and `order_by` are `metrics.NAME`, `params.NAME` or `tags.NAME`. The charts appear
-    under the title; `folded` lists the metric groups (the part before the last `/`) whose charts
-    are collapsed.
-    """
-    state = {
-        "searchFilter": "",
-        "orderByKey": _column(order_by),
-        "orderByAsc": ascending,
-        "startTime": "ALL",
-        "lifecycleFilter": "Active",
-        "modelVersionFilter": "All Runs",
-        "datasetsFilter": [],
-        "selectedColumns": [_column(column) for column in columns],
-        "columnOrder": [_column(column) for column in columns],
-        "columnWidths": {_column(c): _WIDTHS[c.partition(".")[0]] for c in columns},
-        "runsHiddenMode": "SHOW_ALL",
-        "compareRunCharts": [
-            _chart(chart, _id(title), number) for number, chart in enumerate(charts)
-        ],
-        "compareRunSections": [
-            {
-                "uuid": _id(name),
-                "name": name,
-                "display": name == title,
-                "isReordered": True,
-                "deleted": False,
-                "isGenerated": name != title,
-                "order": order,
-                # One per line, so that ours and the paper's stay legible on a small screen.
-                "columns": 1 if name == title else 3,
-            }
-            for order, name in enumerate((title, *folded))
-        ],
-        "isAccordionReordered": True,
-        "autoRefreshEnabled": True,
-        "hideEmptyCharts": True,
-        "viewMaximized": False,
-        "runListHidden": False,
-    }
-    # Deflated, because tags are limited in length.
-    packed = zlib.compress(json.dumps(state, sort_keys=True).encode(), 9)
-    return {**KIND_TAG, VIEW_TAG: f"deflate;{base64.b64encode(packed).decode('ascii')}"}
-
-
-def _column(name: str) -> str:
-    """Return MLflow's name of a column: ``metrics.`ours/ah_wr` ``."""
-    kind, _, rest = name.partition(".")
-    return f"{kind}.`{rest}`"
-
-
-def _id(name: str) -> str:
-    return str(uuid5(NAMESPACE_URL, f"harness/{name}"))
-
-
-def _chart(chart: Chart, section: str, number: int) -> dict[str, Any]:
-    shown: dict[str, Any] = {
-        "type": "BAR",
-        "metricKey": chart.metrics[0],
-        "selectedMetricKeys": list(chart.metrics),
-    }
-    if chart.params is not None:
-        shown = {
-            "type": "PARALLEL",
-            "selectedParams": list(chart.params),
-            "selectedMetrics": list(chart.metrics),
-            "showAllRuns": True,
-        }
-    return {
-        "uuid": _id(f"chart {number} {chart.title}"),
-        "runsCountToCompare": _MOST_RUNS,
-        "metricSectionId": section,
-        "deleted": False,
-        "isGenerated": False,
-        "displayName": chart.title,
-        **shown,
-    }

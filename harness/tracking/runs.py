@@ -1,11 +1,10 @@
-"""Records of runs: experiment `runs/<profile>`, one MLflow run for each recipe and seed.
+"""Records of runs: one MLflow run for each row of a table, recipe and seed, shown under its row.
 
 While a run is being computed, it appears in MLflow once its first stage is done. Otherwise it
 appears once one of its end stages is in the store or a stage has failed, because shared stages may
 belong to another run. It is RUNNING while a command computes it, and KILLED if none does and
-targets are missing. Tables may need different benchmarks of a run; it remains one MLflow run, with
-the scores of every judged benchmark. Its identity covers the fingerprints of its training and of
-all its judges, requested or not: changed settings make a new run, and the old one stays as history.
+targets are missing. Its identity covers the fingerprints of its training and of all its judges,
+requested or not: changed settings make a new run, and the old one stays as history.
 """
 
 from __future__ import annotations
@@ -13,21 +12,18 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from harness.pipeline.factory import reward_models_named
+from harness.report.view import plain
 from harness.runtime import FailureRecord, Manifest, Plan, Stage, Store
 from harness.runtime.stage import fingerprint_of
 from harness.tracking.record import (
     COMMIT_TAG,
-    KIND_TAG,
     LONGEST_TAG,
-    NOTE_TAG,
     Dataset,
     Files,
-    LoggedPolicy,
     MetricValue,
     Record,
     Status,
@@ -40,61 +36,88 @@ from harness.tracking.record import (
 
 if TYPE_CHECKING:
     from harness.pipeline.algorithm import Run
+    from harness.pipeline.runs import TableRuns
     from harness.registry.profile import Profile
+    from harness.registry.schema import Row, Table
 
 SCORES = "scores.parquet"
 ANSWERS = "answers.parquet"
 LONGEST_TABLE = 2000
 """Maximum number of rows of a table artifact; the store has all."""
 
-NOTE = (
-    "One run for each recipe and seed at the profile {}. Curves are named by iteration; the time "
-    "of a point is the run's start plus one second for each step."
-)
+
+class RowRun(NamedTuple):
+    """A run behind a row of a table."""
+
+    table: Table
+    profile: Profile
+    row: Row
+    run: Run
+
+    @property
+    def identity(self) -> str:
+        """The value of the tag `ID`."""
+        run = self.run
+        ends = sorted(stage.fingerprint for stage in (*run.judges.values(), *run.training[-1:]))
+        return fingerprint_of(["run", self.parent, run.run_id, run.seed, ends])
+
+    @property
+    def parent(self) -> str:
+        return row_identity(self.table, self.profile.name, self.row.id)
 
 
-def run_identity(run: Run) -> str:
-    """Return the run's value of the tag `ID`."""
-    ends = sorted(stage.fingerprint for stage in (*run.judges.values(), *run.training[-1:]))
-    return fingerprint_of(["run", run.run_id, run.profile, run.seed, ends])
+def row_identity(table: Table, profile: str, row: str) -> str:
+    return fingerprint_of(["row", table.id, profile, row])
 
 
-def trained_in(run: Run) -> dict[str, list[Stage]]:
-    """Return the training stages behind each curve of a run, by metric prefix.
+def experiment_note(table: Table, profile: Profile) -> str:
+    return plain(f"{table.heading}. {table.question} Scale: {profile.scale}.")
 
-    Each iteration has its own curve, so that different rows line up at step one; the segments of an
-    online run form one curve.
+
+def runs_of(runs: TableRuns) -> list[RowRun]:
+    """Return the runs behind each row of a table, by row, run id and seed."""
+    return [
+        RowRun(runs.table, runs.profile, row, runs.runs[run_id, seed])
+        for row in runs.rows
+        for run_id in dict.fromkeys(row.run_id(column) for column in runs.table.columns)
+        for seed in runs.seeds
+    ]
+
+
+def steps_before(run: Run, store: Store) -> dict[str, int]:
+    """Return the number of steps before each training stage, as far as the stages are done.
+
+    A run's iterations follow each other in one curve; online segments already count their steps
+    over the whole run.
     """
-    if run.recipe.is_online:
-        return {"online/": list(run.training)}
-    return {f"iter{number}/": [stage] for number, stage in enumerate(run.training, start=1)}
+    found, steps = dict[str, int](), 0
+    for stage in run.training:
+        found[stage.fingerprint] = steps
+        if store.status(stage.fingerprint) != "done":
+            break
+        if not run.recipe.is_online:
+            steps += max((point.step for point in store.progress(stage.fingerprint)), default=0)
+    return found
 
 
-def run_record(
-    run: Run,
-    profile: Profile,
-    store: Store,
-    served: Mapping[str, Sequence[str]],
-    *,
-    is_computed: bool = False,
-) -> Record | None:
+def run_record(of: RowRun, store: Store, *, is_computed: bool = False) -> Record | None:
     """Return what MLflow should hold for a run, or None if nothing of it has run yet."""
-    state = _Stored(run, profile, store, is_computed)
-    return state.record(served.get(run.run_id, ())) if state.is_there else None
+    state = _Stored(of, store, is_computed)
+    return state.record() if state.is_there else None
 
 
 class _Stored:
     """What the store holds of a run, and whether a command is computing it."""
 
-    def __init__(self, run: Run, profile: Profile, store: Store, is_computed: bool) -> None:
-        self.run, self.profile, self.store, self.is_computed = run, profile, store, is_computed
-        # The requested judges, and finished ones that another table requested.
-        self.judged = {
-            name: stage
-            for name, stage in run.judges.items()
-            if name in run.asked or store.status(stage.fingerprint) == "done"
-        }
-        self.stages = list(Plan((*run.targets, *self.judged.values())))
+    def __init__(self, of: RowRun, store: Store, is_computed: bool) -> None:
+        self.of, self.run, self.store, self.is_computed = of, of.run, store, is_computed
+        # The requested judges, and finished ones that another table or figure requested.
+        judged = [
+            stage
+            for name, stage in self.run.judges.items()
+            if name in self.run.asked or store.status(stage.fingerprint) == "done"
+        ]
+        self.stages = list(Plan((*self.run.targets, *judged)))
         names = [stage.fingerprint for stage in self.stages]
         self.done: dict[str, Manifest] = {
             n: store.manifest(n) for n in names if store.status(n) == "done"
@@ -103,48 +126,41 @@ class _Stored:
         self.failures: list[FailureRecord] = [
             failure for n in names if n not in self.done and (failure := store.failure(n))
         ]
+        self.judges = [  # stages with scores; a sweep without a judge has only rewards
+            stage for stage in judged if self._digest(stage, SCORES)
+        ]
 
     @property
     def is_there(self) -> bool:
         """Whether anything was computed for this run rather than for one that shares its stages."""
         if self.failures or (self.is_computed and self.done):
             return True
-        ends = self.run.judges.values() if self.run.asked else self.run.targets
+        ends = self.run.judged.values() if self.run.asked else self.run.targets
         return any(stage.fingerprint in self.done for stage in ends)
 
-    def record(self, places: Sequence[str]) -> Record:
-        run, (status, end_ms), start_ms = self.run, self._end(), self._start()
-        judges = [  # stages with scores; a sweep without a judge has only rewards
-            stage for stage in self.judged.values() if self._digest(stage, SCORES)
-        ]
-        curves = {
-            prefix: [stage for stage in stages if stage.fingerprint in self.done]
-            for prefix, stages in trained_in(run).items()
-        }
+    def record(self) -> Record:
+        of, run, (status, end_ms), start_ms = self.of, self.run, self._end(), self._start()
+        trained = [stage.fingerprint for stage in run.training if stage.fingerprint in self.done]
         return Record(
-            experiment=f"runs/{run.profile}",
-            note=NOTE.format(run.profile),
-            view=KIND_TAG,
-            identity=run_identity(run),
-            name=f"{run.run_id} · seed {run.seed}",
+            experiment=f"{of.table.id}/{run.profile}",
+            note=experiment_note(of.table, of.profile),
+            identity=of.identity,
+            parent=of.parent,
+            name=f"{run.run_id}-seed{run.seed}",
             status=status,
             start_ms=start_ms,
             end_ms=end_ms,
             params=self._params(),
-            tags=self._tags(places, status),
+            tags=self._tags(status),
             scores=self._costs(),
             datasets=self._datasets(),
-            policy=self._policy() if status == "FINISHED" and run.training else None,
             basis={
-                "scores": [self._digest(judge, SCORES) for judge in judges],
-                "answers": [judge.fingerprint for judge in judges],
-                "curves": {
-                    prefix: [self._digest(stage, "progress.jsonl") for stage in stages]
-                    for prefix, stages in curves.items()
-                },
+                "scores": [self._digest(judge, SCORES) for judge in self.judges],
+                "answers": [judge.fingerprint for judge in self.judges],
+                "curves": trained,
             },
-            metrics=lambda: self._metrics(judges, curves, start_ms),
-            files=lambda: self._files(judges),
+            metrics=lambda: self._metrics(trained, start_ms),
+            files=self._files,
         )
 
     def _start(self) -> int:
@@ -162,8 +178,10 @@ class _Stored:
         return ("RUNNING", None) if self.is_computed else ("KILLED", max(map(milliseconds, ends)))
 
     def _params(self) -> dict[str, str]:
-        run, profile = self.run, self.profile
+        run, profile = self.run, self.of.profile
         params = {
+            "table": self.of.table.id,
+            "row": self.of.row.id,
             "run": run.run_id,
             "seed": str(run.seed),
             "profile": profile.name,
@@ -181,28 +199,19 @@ class _Stored:
             params |= flatten(settings, f"answer.{name}")
         return params
 
-    def _tags(self, places: Sequence[str], status: Status) -> dict[str, str]:
-        run, judges = self.run, self.judged.values()
+    def _tags(self, status: Status) -> dict[str, str]:
         found = [manifest["provenance"] for manifest in self.done.values()]
         known = [provenance["commit"] for provenance in found if provenance["commit"]]
         tags = {
-            "mlflow.source.name": f"harness run · {run.run_id} · seed {run.seed}",
+            "mlflow.source.name": f"harness run {self.of.table.id} --rows {self.of.row.id}",
             "mlflow.source.type": "LOCAL",
-            "tables": join(place.partition("/")[0] for place in places),
-            "cells": join(places),
-            "scale": self.profile.scale,
-            "state": {"FINISHED": "done", "FAILED": "failed"}.get(status, "unfinished"),
-            NOTE_TAG: f"The recipe {run.run_id} with seed {run.seed} on the profile {run.profile}, "
-            f"behind {join(places)}.",
+            "label": plain(self.of.row.label),
+            "scale": self.of.profile.scale,
             "stages": f"{len(self.done)}/{len(self.stages)}",
             "policy": self._named("policy"),
             "reward_model": join(reward_models_named(self.stages)),
             "creator": self._named("creator"),
-            "judge": self._judge(),
-            "benchmarks": join(
-                stage.settings["benchmark"] for stage in judges if "benchmark" in stage.settings
-            ),
-            "commit": join(provenance["commit"] or "unknown" for provenance in found),
+            "judge": join(stage.settings.get("judge") for stage in self.judges),
             "dirty": join(p["dirty"] if p["dirty"] is not None else "unknown" for p in found),
         }
         if known:
@@ -215,20 +224,13 @@ class _Stored:
     def _named(self, setting: str) -> str:
         return join(s.settings[setting] for s in self.stages if setting in s.settings)
 
-    def _judge(self) -> str:
-        judges = {name: stage.settings.get("judge") for name, stage in self.judged.items()}
-        if len(set(map(str, judges.values()))) <= 1:
-            return join(judges.values())
-        return join(f"{name}: {judge}" for name, judge in judges.items())
-
     def _datasets(self) -> tuple[Dataset, ...]:
         """Return the tables that each iteration trained on and drew its prompts from."""
-        kind = "online" if self.run.recipe.is_online else "iter"
         return tuple(
             Dataset(
-                f"{kind}{number}/{name.removesuffix('.parquet')}",
+                f"{number}/{name.removesuffix('.parquet')}",
                 file["sha256"],
-                partial(self.store.file, stage.fingerprint, name),
+                str(self.store.path(stage.fingerprint) / name),
             )
             for number, iteration in enumerate(self.run.iterations, start=1)
             for stage in dict.fromkeys((iteration.prompts, iteration.pairs))
@@ -237,10 +239,10 @@ class _Stored:
             if name.endswith(".parquet")
         )
 
-    def _files(self, judges: Sequence[Stage]) -> Files:
+    def _files(self) -> Files:
         judged = {
             f"judgments/{stage.settings['benchmark']}.json": self._judgments(stage)
-            for stage in judges
+            for stage in self.judges
             if "benchmark" in stage.settings
         }
         return {**recipe_file({self.run.run_id: self.run.recipe.canonical()}), **judged}
@@ -264,18 +266,6 @@ class _Stored:
         named = [*dict.fromkeys(n for row in rows for n in row if n not in columns), *columns]
         return {name: [row.get(name) for row in rows] for name in named}
 
-    def _policy(self) -> LoggedPolicy:
-        run, last = self.run, self.run.training[-1].fingerprint
-        return LoggedPolicy(
-            f"{run.run_id}-seed{run.seed}",
-            {"run": run.run_id, "seed": str(run.seed), "profile": run.profile},
-            {
-                "stage": last,
-                "policy": self._named("policy"),
-                "harness.location": str(self.store.path(last)),
-            },
-        )
-
     def _costs(self) -> dict[str, float]:
         """Return the seconds taken by a finished run's stages, counting shared ones in full."""
         if len(self.done) < len(self.stages):
@@ -285,19 +275,17 @@ class _Stored:
             "cost/cpu_s": math.fsum(manifest["cpu_s"] for manifest in self.done.values()),
         }
 
-    def _metrics(
-        self, judges: Sequence[Stage], curves: Mapping[str, Sequence[Stage]], start_ms: int
-    ) -> Iterator[MetricValue]:
+    def _metrics(self, trained: Sequence[str], start_ms: int) -> Iterator[MetricValue]:
         """Yield the mean of each score, then the curves."""
         values: dict[str, list[float]] = {}
-        for row in (row for stage in judges for row in self._scores(stage)):
+        for row in (row for stage in self.judges for row in self._scores(stage)):
             values.setdefault(row["column"], []).append(row["value"])
         for column, found in values.items():
             yield MetricValue(f"ours/{column}", math.fsum(found) / len(found), start_ms)
-        for prefix, stages in curves.items():
-            for stage in stages:
-                for point in self.store.progress(stage.fingerprint):
-                    yield from curve_metrics(prefix, start_ms, point)
+        before = steps_before(self.run, self.store)
+        for fingerprint in trained:
+            for point in self.store.progress(fingerprint):
+                yield from curve_metrics(start_ms, before[fingerprint], point)
 
     def _scores(self, judge: Stage) -> list[dict[str, Any]]:
         return _rows(self.store.file(judge.fingerprint, SCORES))

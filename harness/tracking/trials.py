@@ -18,18 +18,13 @@ from harness.evaluation.scores import REPLIES, Kept, load
 from harness.registry.declared import all_profiles
 from harness.registry.objective import SweepObjective
 from harness.report.publication import REPORT, check_files
-from harness.report.sweep import SWEEP, SweepReport, setting
+from harness.report.sweep import SWEEP, SweepReport
 from harness.runtime.manifest import utc_now
 from harness.runtime.stage import fingerprint_of
 from harness.tracking.record import (
-    KIND_TAG,
     LONGEST_TAG,
-    NOTE_TAG,
-    Chart,
     Record,
-    first_view,
     join,
-    metric_name,
     milliseconds,
     recipe_file,
 )
@@ -46,24 +41,18 @@ def trial_record(
     recipe: Mapping[str, Any] | None = None,
     suffix: str = "",
 ) -> Record:
-    """Return what MLflow should hold for a finished trial; the first objective orders the view.
+    """Return what MLflow should hold for a finished trial.
 
     `study` is `sweep/profile/digest of its settings`, `source` the command or folder it comes from,
     and `suffix` ends the experiment's name.
     """
     now, (sweep, profile, _) = utc_now(), study.split("/")
-    metrics = [f"metrics.{metric_name(objective.name)}" for objective in objectives]
-    varied = sorted(trial.params)
-    settings = ", ".join(f"{setting(path)} {value}" for path, value in trial.params.items())
-    what = f"of the sweep {sweep} on the profile {profile}"
     tags = {
         "sweep": sweep,
         "study": study,
         "trial": str(trial.number),
         "trial.state": trial.state,
         "stages": f"{trial.reused} reused, {trial.computed} computed",
-        NOTE_TAG: f"Trial {trial.number} {what}: {settings}. Measured on validation prompts; no "
-        "result.",
         "mlflow.source.name": source,
         "mlflow.source.type": "LOCAL",
     }
@@ -73,16 +62,10 @@ def trial_record(
     made = {} if recipe is None else recipe_file({f"trial {trial.number}": dict(recipe)})
     return Record(
         experiment=f"sweeps/{sweep}/{profile}{suffix}",
-        note=f"Trials {what}, measured on validation prompts; no result.",
-        view=first_view(
-            f"Trials of {sweep}",
-            [*metrics, *(f"params.{path}" for path in varied)],
-            [Chart("Settings and objectives", [it.name for it in objectives], varied)],
-            order_by=metrics[0],
-            ascending=objectives[0].direction == "minimize",
-        ),
+        note=f"Trials of the sweep {sweep} on the profile {profile}. They are measured on "
+        "validation prompts; no result.",
         identity=fingerprint_of(["trial", study, trial.number, suffix]),
-        name=f"trial {trial.number}",
+        name=f"trial-{trial.number}",
         status="FAILED" if trial.state == "fail" else "FINISHED",
         start_ms=milliseconds(trial.started or now),
         end_ms=milliseconds(trial.ended or now),
@@ -134,11 +117,10 @@ def _evaluation(path: Path) -> Record:
         experiment=f"evaluations/{benchmark}",
         note=f"One run for each model, judge and data that harness evaluate scored on {benchmark}. "
         "A score under another judge than the benchmark's own has the judge in its name.",
-        view=KIND_TAG,
         identity=fingerprint_of(
             ["evaluation", benchmark, found.model, judge, *map(list, sorted(source.items()))]
         ),
-        name=f"{found.model} · {judge}",
+        name=f"{found.model}-by-{judge}",
         status="FINISHED",
         start_ms=finished,
         end_ms=finished,
@@ -169,7 +151,7 @@ def _evaluation_metrics(found: Kept) -> dict[str, float]:
     for score, column in found.columns.items():
         numbers[column] = found.scores[score]
         low, high = found.intervals.get(score) or (None, None)
-        numbers[f"{column}.ci_low"], numbers[f"{column}.ci_high"] = low, high
+        numbers[f"{column}_low"], numbers[f"{column}_high"] = low, high
     numbers |= {f"category/{name}": value for name, value in found.per_category.items()}
     numbers |= {f"cost/{name}": value for name, value in (found.cost or {}).items()}
     return {name: float(value) for name, value in numbers.items() if value is not None}

@@ -45,11 +45,10 @@ class QuietTracker:
             case StageFailed(stage):
                 self.calls.append(f"failed {stage.kind}")
 
-    def close(self, timeout_s: float = 0.0) -> bool:
+    def close(self) -> None:
         self.calls.append("close")
-        return False
 
-    def finish(self, states: Callable[[], list[TableState]], timeout_s: float = 0.0) -> None:
+    def finish(self, states: Callable[[], list[TableState]]) -> None:
         states()
         self.calls.append("finish")
 
@@ -105,7 +104,7 @@ def tracker(monkeypatch: pytest.MonkeyPatch) -> QuietTracker:
     quiet = QuietTracker()
     monkeypatch.setattr("harness.pipeline.steps.FUNCTIONS", toy_world.FUNCTIONS)
     monkeypatch.setattr("harness.pipeline.factory.needed_modules", lambda stages: [])
-    monkeypatch.setattr("harness.selection.stored.tracker_of", lambda store, warn: quiet)
+    monkeypatch.setattr("harness.selection.stored.tracker_of", lambda *_: quiet)
     return quiet
 
 

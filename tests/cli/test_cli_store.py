@@ -144,11 +144,11 @@ def test_what_is_published_can_be_written(says: Any, call: Any, monkeypatch: Any
 
 def test_pages_are_served_in_the_place_of_the_command(call: Any, monkeypatch: Any) -> None:
     served: list[Any] = []
-    command = (["mlflow"], {"A": "1"}, {"table4": "/#/view"})
+    command = (["mlflow"], {"A": "1"})
     monkeypatch.setattr("harness.tracking.ui_command", lambda *_, **__: command)
     monkeypatch.setattr("os.execve", lambda *told: served.append(told))
     said = call("ui", "--port", "5003").stdout
-    assert "http://127.0.0.1:5003/#/view" in said
+    assert "http://127.0.0.1:5003/#/experiments?" in said
     assert served == [("mlflow", ["mlflow"], {"A": "1"})]
 
 

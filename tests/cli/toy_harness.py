@@ -37,7 +37,7 @@ class ToyServer:
     def find(self, records: Any) -> dict[str, list[Any]]:
         return {}
 
-    def apply(self, record: Any, found: Any, *, afresh: bool = False) -> tuple[str, str]:
+    def apply(self, record: Any, found: Any, parent: Any) -> tuple[str, str]:
         return "created", "0"
 
 

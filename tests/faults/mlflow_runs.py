@@ -22,7 +22,7 @@ def new_database(scene: Scene) -> str:
 def _created(scene: Scene) -> Path:
     from harness.tracking import Mlflow
 
-    Mlflow(scene.folder).views()
+    Mlflow(scene.folder).end_left()
     return scene.folder / "mlflow.db"
 
 

@@ -158,7 +158,7 @@ def numbers(done: Done) -> list[object]:
 
 
 def test_damage_to_the_notes_in_the_work_folder(scene: Scene) -> None:
-    """What was asked for and what was tracked: a sentence, or as if the note were not there."""
+    """What was asked for: a sentence, or as if the note were not there."""
     shutil.copytree(published(scene).work, scene.work)
     assert scene.call("sync").code == 0
     whole = scene.folder / "whole"
@@ -174,7 +174,7 @@ def test_damage_to_the_notes_in_the_work_folder(scene: Scene) -> None:
 
 
 def notes(work: Path) -> list[Path]:
-    kept = (path for name in ("asked", "tracking") for path in (work / name).rglob("*"))
+    kept = (path for name in ("asked",) for path in (work / name).rglob("*"))
     return sorted(p for p in kept if p.is_file() and "lock" not in p.name)
 
 

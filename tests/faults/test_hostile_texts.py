@@ -151,7 +151,7 @@ def check_terminal(shown: str) -> None:
 
 def check_mlflow(runs: TableRuns, report: Report, store: Store) -> None:
     """Fail where MLflow is given what a database of its cannot keep; its pages show texts."""
-    for record in state_records(TableState(runs, report), store, {}):
+    for record in state_records(TableState(runs, report), store):
         for said in [record.name, record.note, *record.tags.values(), *record.params.values()]:
             said.encode()
             assert "\x00" not in said

@@ -15,7 +15,7 @@ from harness.errors import UserError
 from harness.eva.informativeness import selected_count
 from harness.pipeline.algorithm import Planner, Run
 from harness.pipeline.factory import KINDS
-from harness.pipeline.runs import TableRuns, cells_served, plan_table
+from harness.pipeline.runs import TableRuns, plan_table
 from harness.pipeline.steps import FUNCTIONS, prompts_stage
 from harness.registry.profile import Profile
 from harness.registry.recipe import Creator, Online, Recipe
@@ -336,12 +336,3 @@ def test_the_same_world_elsewhere_is_the_same_and_another_policy_keeps_the_promp
     here, other = planned_in("here"), planned_in("other")
     assert here.keys() == planned_in("elsewhere").keys()
     assert {here[f].kind for f in here.keys() & other.keys()} == {"prompts"}
-
-
-def test_the_places_a_run_stands_behind_are_listed_by_run_id(tables: dict[str, Table]) -> None:
-    served = cells_served({name: table for name, table in tables.items() if not table.is_ours})
-    assert "table4/dpo-1" in served["dpo-h1"]
-    assert "table4/eva-a_min" in served["dpo-eva-a_min"]
-    assert len(served["dpo-h1"]) > 1
-    assert len(served) == 64
-    assert "components/same" in cells_served(tables)["dpo-h1-same"]

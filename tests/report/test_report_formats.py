@@ -173,8 +173,8 @@ def test_every_surface_names_exactly_what_made_each_cell(store: Store, tmp_path:
     for runs in planned:
         found = stored(runs, store)
         cells, report = found.cells, found.report
-        found_in = state_records(TableState(runs, report), store, {})
-        records = {record.params.get("row", record.name): record for record in found_in}
+        found_in = state_records(TableState(runs, report), store)
+        records = {record.name: record for record in found_in}
         lines = csv.DictReader(io.StringIO(as_csv([report])))
         texts = [dict(facts(report)), facts_of_markdown(as_markdown(report))]
         folder = results / "micro" / runs.table.id
@@ -188,7 +188,7 @@ def test_every_surface_names_exactly_what_made_each_cell(store: Store, tmp_path:
             for shown in cards.values():
                 card = shown[f"c-{cell.table}-{cell.row}-{cell.column}"]
                 named.append((card["reward model"], card["creator"], card["judge"]))
-            for name in (cell.row, f"run-{cell.row} · seed 0"):
+            for name in (cell.row, f"run-{cell.row}-seed0"):
                 tags = records[name].tags
                 named.append((tags["reward_model"], tags["creator"], tags["judge"]))
             for models, creators, judge in named:

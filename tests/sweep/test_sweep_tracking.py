@@ -37,7 +37,7 @@ def test_a_record_says_what_the_trial_is() -> None:
     assert record.scores == {"win_rate/seeds1": 4.0}
     assert record.tags["trial.state"] == "pruned"
     assert record.tags["mlflow.source.name"] == "harness sweep run toy"
-    assert "Trial 7 of the sweep toy" in record.tags["mlflow.note.content"]
+    assert "Trials of the sweep toy" in record.note
     assert b"algorithm: dpo" in record.files()["recipe.yaml"]  # type: ignore[operator]
     complete = TRIAL.model_copy(update={"state": "complete", "values": {"win_rate": 4.5}})
     again = trial_record(STUDY, OBJECTIVES, complete, SOURCE)
@@ -58,9 +58,9 @@ def test_ended_trials_are_written_once_and_to_any_server(
     client = MlflowClient(default_uri(work_dir))
     experiment = client.get_experiment_by_name("sweeps/toy/micro").experiment_id
     runs = {run.info.run_name: run for run in client.search_runs([experiment])}
-    assert set(runs) == {"trial 0", "trial 1"}
+    assert set(runs) == {"trial-0", "trial-1"}
     for trial in stored_report(order).trials:
-        run = runs[f"trial {trial.number}"]
+        run = runs[f"trial-{trial.number}"]
         assert run.info.status == "FINISHED"
         assert run.data.params == {SHARE: str(trial.params[SHARE])}
         assert run.data.metrics["win_rate"] == (trial.values or {})["win_rate"]

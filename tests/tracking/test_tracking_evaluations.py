@@ -55,7 +55,7 @@ def test_a_record_holds_what_was_scored_by_whom_and_where_the_replies_are(tmp_pa
     }
     metrics = {metric_name(name): value for name, value in record.scores.items()}
     assert metrics["average_gpt-4o-mini"] == 7.5
-    assert metrics["average_gpt-4o-mini.ci_low"] < 7.5 < metrics["average_gpt-4o-mini.ci_high"]
+    assert metrics["average_gpt-4o-mini_low"] < 7.5 < metrics["average_gpt-4o-mini_high"]
     assert (metrics["category/math"], metrics["category/coding"]) == (7.0, 8.0)
     assert metrics["cost/prompt_tokens"] == 400.0
     assert "cost/usd" not in metrics

@@ -1,18 +1,24 @@
 """Servers that are dead, silent, slow or refuse everything cost a warning and a bounded time.
 
+A database that is locked is waited for.
+
 Whatever is said of them holds no password.
 """
 
 from __future__ import annotations
 
 import socket
+import socketserver
+import sqlite3
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from toy_table import filled, toy_runs, toy_state, toy_tracker
+from toy_table import contents, filled, toy_runs, toy_state, toy_tracker
 
-from harness.runtime import Store
+from harness.runtime import StageFinished, Store
 from harness.tracking import Mlflow, TrackingError
 from harness.tracking.connection import uri_text, without_secrets
 from harness.tracking.record import Record
@@ -30,17 +36,89 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     return filled(tmp_path_factory.mktemp("full") / "store", RUNS)
 
 
-def test_a_silent_server_costs_a_warning_and_a_bounded_time(store: Store, tmp_path: Path) -> None:
+def test_a_silent_server_costs_a_warning_and_a_bounded_time(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Others that misbehave are among the faults."""
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     warnings: list[str] = []
     with socket.create_server(("127.0.0.1", 0)) as silent:
         uri = f"http://user:{SECRET}@127.0.0.1:{silent.getsockname()[1]}?token={SECRET}2"
         began = time.monotonic()
-        toy_tracker(tmp_path, store, warnings.append, uri).finish(lambda: [STATE], patience_s=1.0)
+        toy_tracker(tmp_path, store, warnings.append, uri).finish(lambda: [STATE])
         assert time.monotonic() - began < IN_TIME_S
     (warning,) = warnings
     assert "harness sync" in warning
     assert SECRET not in warning
+
+
+class Drips(socketserver.StreamRequestHandler):
+    """Answers a byte at a time, each before its client gives up on it."""
+
+    over = threading.Event()
+
+    def handle(self) -> None:
+        self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n")
+        while not self.over.wait(0.05):
+            self.wfile.write(b" ")
+
+
+def test_a_server_that_drips_bytes_has_a_deadline(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("harness.tracking.connection.DEADLINE", 0.05)
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Drips) as server:
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        uri, began = f"http://127.0.0.1:{server.server_address[1]}", time.monotonic()
+        try:
+            with pytest.raises(TrackingError, match=r"cannot be written \(it takes too long"):
+                toy_tracker(tmp_path, store, uri=uri).sync([STATE])
+        finally:
+            Drips.over.set()
+            server.shutdown()
+    assert time.monotonic() - began < IN_TIME_S
+
+
+def test_a_database_that_another_program_has_locked_is_waited_for(
+    store: Store, new_work_dir: Callable[[str], Path]
+) -> None:
+    """Live writes pass it over; the last ones wait, and say so."""
+    work, said = new_work_dir("a"), list[str]()
+    other = sqlite3.connect(work / "mlflow.db")
+    other.execute("BEGIN EXCLUSIVE")
+
+    def watch(line: str) -> None:
+        said.append(line)
+        other.rollback()
+
+    tracker = toy_tracker(work, store, watch=watch, every_s=0.0)
+    tracker.start([RUNS])
+    tracker.observe(StageFinished(RUNS.runs["dpo-h1", 0].training[0], 0.0))
+    assert said == []
+    tracker.finish(lambda: [STATE])
+    other.close()
+    assert f"another program has locked {work / 'mlflow.db'}; Ctrl-C leaves" in said[0]
+    assert said[1] == "MLflow: 0 of 4 runs; Ctrl-C leaves the rest to `harness sync`"
+    assert {run["info"][0] for run in contents(work).values()} == {"KILLED", "FINISHED"}
+    assert toy_tracker(work, store).sync([STATE]) == {"unchanged": 4}
+
+
+def test_ctrl_c_leaves_the_rest_to_a_sync(
+    store: Store, new_work_dir: Callable[[str], Path]
+) -> None:
+    """While the second of four runs is written; nothing is RUNNING then."""
+    work, warnings = new_work_dir("a"), list[str]()
+
+    def stop(line: str) -> None:
+        if "2 of 4" in line:
+            raise KeyboardInterrupt
+
+    toy_tracker(work, store, warnings.append, watch=stop).finish(lambda: [STATE])
+    assert warnings == ["stopped before MLflow had everything: `harness sync` adds the rest"]
+    assert len(contents(work)) == 2
+    assert toy_tracker(work, store).sync([STATE]) == {"unchanged": 2, "created": 2}
 
 
 @pytest.mark.parametrize(

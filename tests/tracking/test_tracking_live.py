@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -42,20 +43,22 @@ def synced(work_dir: Path, store: Store) -> dict[str, object]:
     return contents(work_dir)
 
 
-@pytest.mark.parametrize("flush_s", [0.0, 60.0])
+@pytest.mark.parametrize("every_s", [0.0, 60.0])
 def test_a_run_tracked_live_and_synced_equals_one_only_synced(
-    tmp_path: Path, new_work_dir: NewWorkDir, flush_s: float
+    tmp_path: Path, new_work_dir: NewWorkDir, every_s: float
 ) -> None:
-    """Whether every message is written by itself, or all at the end."""
+    """Whether every event is written by itself, or all at the end; and no thread is left."""
     store = Store(tmp_path / "store")
     live, after = new_work_dir("live"), new_work_dir("after")
-    tracker = toy_tracker(live, store, flush_s=flush_s)
+    threads = threading.enumerate()
+    tracker = toy_tracker(live, store, every_s=every_s)
     tracker.start([RUNS])
     for stage in stages(RUNS):
         compute(tracker, store, stage)
-    tracker.finish(lambda: [STATE], timeout_s=60)
+    tracker.finish(lambda: [STATE])
+    assert threading.enumerate() == threads
     assert contents(live) == synced(after, store)
-    assert toy_tracker(live, store).sync([STATE]) == {"unchanged": 5}
+    assert toy_tracker(live, store).sync([STATE]) == {"unchanged": 4}
 
 
 def test_curves_are_there_before_their_stage_is_finished(
@@ -69,19 +72,17 @@ def test_curves_are_there_before_their_stage_is_finished(
     training = RUNS.runs["dpo-h1", 0].training[0]
     order = stages(RUNS)
     at = order.index(training)
-    first = toy_tracker(live, store, flush_s=0.0)
+    first = toy_tracker(live, store, every_s=0.0)
     first.start([RUNS])
     for stage in order[:at]:
         compute(first, store, stage)
     compute(first, store, training, steps=2)
-    deadline = time.monotonic() + PATIENCE_S
-    while not _both_have(live, "iter1/loss", 2):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    assert {run["info"][0] for run in contents(live).values()} == {"RUNNING"}
+    found = contents(live).values()
+    assert [len(run["metrics"]["train/loss"]) for run in found] == [2, 2]
+    assert {run["info"][0] for run in found} == {"RUNNING"}
     store.record_failure(training, "killed", "")
     first.observe(StageFailed(training, "killed"))
-    first.close(60)
+    first.close()
     assert {run["info"][0] for run in contents(live).values()} == {"FAILED"}
 
     second = toy_tracker(live, store)
@@ -89,13 +90,23 @@ def test_curves_are_there_before_their_stage_is_finished(
     store.clear_failure(training.fingerprint)
     for stage in order[at:]:
         compute(second, store, stage)
-    second.finish(lambda: [STATE], timeout_s=60)
+    second.finish(lambda: [STATE])
     assert contents(live) == synced(after, store)
 
 
-def _both_have(work: Path, metric: str, steps: int) -> bool:
-    found = contents(work).values()
-    return len(found) == 2 and all(len(run["metrics"].get(metric, ())) == steps for run in found)
+def test_points_of_a_later_iteration_follow_those_of_the_first(
+    tmp_path: Path, new_work_dir: NewWorkDir
+) -> None:
+    store, work = Store(tmp_path / "store"), new_work_dir("live")
+    _, second = RUNS.runs["dpo-eva-a_min", 0].training
+    tracker = toy_tracker(work, store, every_s=0.0)
+    tracker.start([RUNS])
+    for stage in stages(RUNS)[: stages(RUNS).index(second)]:
+        compute(tracker, store, stage)
+    compute(tracker, store, second, steps=2)
+    curve = contents(work)["table4/micro | dpo-eva-a_min-seed0"]["metrics"]["train/loss"]
+    assert [step for step, *_ in curve] == [1, 2, 3, 4, 5]
+    tracker.close()
 
 
 def test_an_unreachable_server_is_one_quick_warning_and_the_next_sync_catches_up(
@@ -103,7 +114,7 @@ def test_an_unreachable_server_is_one_quick_warning_and_the_next_sync_catches_up
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", NOWHERE)
     store, work, warnings = Store(tmp_path / "store"), new_work_dir("a"), list[str]()
-    tracker = toy_tracker(work, store, warnings.append, flush_s=0.0)
+    tracker = toy_tracker(work, store, warnings.append, every_s=0.0)
     began = time.monotonic()
     tracker.start([RUNS])
     for stage in stages(RUNS):
@@ -120,14 +131,14 @@ def test_an_unreachable_server_is_one_quick_warning_and_the_next_sync_catches_up
         toy_tracker(work, store).sync([STATE])
     assert time.monotonic() - began < PATIENCE_S
     monkeypatch.delenv("MLFLOW_TRACKING_URI")
-    assert toy_tracker(work, store).sync([STATE]) == {"created": 5}
+    assert toy_tracker(work, store).sync([STATE]) == {"created": 4}
 
 
 def test_the_pages_are_served_on_loopback_by_one_process(
     new_work_dir: NewWorkDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     work = new_work_dir("a")
-    command, environment, _ = ui_command(work, 5123)
+    command, environment = ui_command(work, 5123)
     assert command[:4] == [sys.executable, "-m", "mlflow", "server"]
     options = dict(zip(command[4::2], command[5::2], strict=True))
     assert options == {
@@ -160,7 +171,7 @@ def test_neither_mlflow_nor_its_pages_collect_usage_data(new_work_dir: NewWorkDi
         "sent = pages.post('/ajax-api/3.0/mlflow/ui-telemetry', json={'records': [1]}).json\n"
         "print(mlflow.telemetry.get_telemetry_client(), told['disable_ui_telemetry'], sent)\n"
     )
-    _, environment, _ = ui_command(new_work_dir("a"))
+    _, environment = ui_command(new_work_dir("a"))
     kept = {"PATH", "HOME", "PYTHONPATH"} | QUIET.keys()
     for found in (environment, worker_environment()):
         bare = {name: text for name, text in found.items() if name in kept}

@@ -17,7 +17,7 @@ from harness.runtime import Plan, Stage, StageFinished, StageProgress, Store
 from harness.tracking import TableState
 
 NewWorkDir = Callable[[str], Path]
-NAME = "runs/micro | rloo-eva-2x · seed 0"
+NAME = "table1/micro | rloo-eva-2x-seed0"
 
 
 def planned() -> TableRuns:
@@ -43,7 +43,7 @@ def write_all(store: Store, target: Stage) -> None:
 def curve(work_dir: Path) -> list[int]:
     """Return the steps of the reward curve that a database holds."""
     held: dict[str, Any] = contents(work_dir)[NAME]
-    return [point[0] for point in held["metrics"].get("online/reward", [])]
+    return [point[0] for point in held["metrics"].get("train/reward", [])]
 
 
 def test_segments_are_one_curve_over_the_steps_of_the_run(
@@ -61,12 +61,12 @@ def test_live_points_of_a_segment_that_was_killed_go_away_when_it_goes_on(
     tmp_path: Path, new_work_dir: NewWorkDir
 ) -> None:
     store, work_dir = Store(tmp_path / "store"), new_work_dir("work")
-    tracker = toy_tracker(work_dir, store, flush_s=0.0)
+    tracker = toy_tracker(work_dir, store, every_s=0.0)
     tracker.start([RUNS])
     write_all(store, FIRST)
     tracker.observe(StageFinished(FIRST, 0.0))
     tracker.observe(StageProgress(SECOND, 60, {"reward": 0.5}))
-    tracker.close(timeout_s=60)
+    tracker.close()
     assert curve(work_dir) == [1, 2, 3, 60]
     write_all(store, SECOND)
     toy_tracker(work_dir, store).sync([TableState(RUNS)])

@@ -21,7 +21,7 @@ from harness.tracking.record import COMPUTED_IN, ID
 NewWorkDir = Callable[[str], Path]
 RUNS = toy_runs((0,))
 STATE = toy_state(RUNS)
-FIRST, EVA = "runs/micro | dpo-h1 · seed 0", "runs/micro | dpo-eva-a_min · seed 0"
+FIRST, EVA = "table4/micro | dpo-h1-seed0", "table4/micro | dpo-eva-a_min-seed0"
 ROOT = Path(__file__).resolve().parents[2]
 
 KILLED = """
@@ -30,19 +30,15 @@ from pathlib import Path
 sys.path += [sys.argv[1], str(Path(sys.argv[1]).parent)]
 from toy_table import stages, toy_runs, toy_tracker, write
 from harness.runtime import StageFinished, Store
-from harness.tracking.server import TrackingServer
 work, runs = Path(sys.argv[2]), toy_runs((0,))
 store = Store(work / "store")
-tracker = toy_tracker(work, store, flush_s=0.0)
+tracker = toy_tracker(work, store, every_s=0.0)
 tracker.start([runs])
 for stage in stages(runs):
     write(store, stage)
     tracker.observe(StageFinished(stage, 0.0))
     if stage.kind == "train":
         break
-TrackingServer.end_left = lambda *_: None  # the signal comes before that
-tracker._queue.put(None)
-tracker._thread.join()
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -82,18 +78,18 @@ def test_what_a_killed_process_left_running_is_ended_where_nobody_computes(left:
     for stage in stages(RUNS):
         if store.status(stage.fingerprint) != "done":
             write(store, stage)
-    assert tracker.sync([STATE]) == {"replaced": 2, "created": 3}
+    assert tracker.sync([STATE]) == {"replaced": 2, "created": 2}
     assert {statuses(left)[name] for name in (FIRST, EVA)} == {"FINISHED"}
 
 
 def test_a_run_that_is_stopped_is_not_running(tmp_path: Path, new_work_dir: NewWorkDir) -> None:
     store, work = Store(tmp_path / "store"), new_work_dir("a")
-    tracker = toy_tracker(work, store, flush_s=0.0)
+    tracker = toy_tracker(work, store, every_s=0.0)
     tracker.start([RUNS])
     write(store, stages(RUNS)[0])
     training = RUNS.runs["dpo-h1", 0].training[0]
     tracker.observe(StageProgress(training, 1, {"loss": 0.5}))
-    tracker.close(60)
+    tracker.close()
     assert statuses(work) == {FIRST: "KILLED", EVA: "KILLED"}
 
 
@@ -103,12 +99,13 @@ def test_one_command_at_a_time_is_tracked_live(tmp_path: Path, new_work_dir: New
     first, second = (toy_tracker(work, store) for _ in range(2))
     first.start([RUNS])
     second.start([RUNS])
-    second.finish(lambda: [STATE], timeout_s=60)
+    assert not second._is_live
+    second.finish(lambda: [STATE])
     assert statuses(work)[FIRST] == "FINISHED"
-    first.finish(lambda: [STATE], timeout_s=60)
+    first.finish(lambda: [STATE])
     third = toy_tracker(work, store)
     third.start([RUNS])
-    assert third._runs
+    assert third._is_live
     third.close()
 
 
@@ -126,7 +123,7 @@ def test_runs_of_other_work_folders_are_left_alone(new_work_dir: NewWorkDir) -> 
     """On the same server; and what is nothing of the harness."""
     work = new_work_dir("a")
     client = MlflowClient(default_uri(work))
-    experiment = client.create_experiment("runs/micro")
+    experiment = client.create_experiment("table4/micro")
     runs = [
         client.create_run(experiment, 0, tags).info.run_id
         for tags in ({ID: "1", COMPUTED_IN: "elsewhere"}, {ID: "2"}, {})

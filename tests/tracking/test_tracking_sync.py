@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import base64
-import json
 import shutil
 import subprocess
 import sys
-import zlib
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
@@ -17,8 +14,6 @@ import pytest
 from mlflow import MlflowClient
 from toy_identities import PROVENANCE
 from toy_table import (
-    HEADING,
-    LABELS,
     contents,
     filled,
     score,
@@ -29,12 +24,14 @@ from toy_table import (
     write,
 )
 
+from harness.report.view import plain
 from harness.runtime import Store, StoreError
-from harness.tracking import Mlflow, TableState, TrackingError, ui_command
+from harness.tracking import Mlflow, TableState, TrackingError
 from harness.tracking.connection import default_uri
 
 NewWorkDir = Callable[[str], Path]
 RUNS = toy_runs((0,))
+FIRST, EVA = "table4/micro | dpo-h1-seed0", "table4/micro | dpo-eva-a_min-seed0"
 STATE = toy_state(RUNS)
 
 
@@ -47,41 +44,33 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
 def synced(store: Store, new_work_dir: NewWorkDir) -> Path:
     """Return a work folder whose database holds the store."""
     work = new_work_dir("synced")
-    assert toy_tracker(work, store).sync([STATE]) == {"created": 5}
+    assert toy_tracker(work, store).sync([STATE]) == {"created": 4}
     return work
-
-
-def experiment_ids(client: MlflowClient, *names: str) -> list[str]:
-    return [client.get_experiment_by_name(name).experiment_id for name in names]
 
 
 def test_a_run_says_all_about_itself(store: Store, synced: Path) -> None:
     """The score is the mean of s and s + 2, so s + 1; a point's time is start + step seconds.
 
-    The eva run has two trainings of three steps; the first is the one of the run `dpo-h1`.
+    The eva run has two trainings of three steps, one curve of six; the first is the run `dpo-h1`'s.
     """
     found = contents(synced)
-    assert set(found) == {
-        "runs/micro | dpo-h1 · seed 0",
-        "runs/micro | dpo-eva-a_min · seed 0",
-        f"table4/micro | {LABELS['dpo-1']}",
-        f"table4/micro | {LABELS['eva-a_min']}",
-        f"tables/micro | {HEADING}",
-    }
-    run = RUNS.runs["dpo-eva-a_min", 0]
-    held = found["runs/micro | dpo-eva-a_min · seed 0"]
+    assert set(found) == {FIRST, EVA, "table4/micro | dpo-1", "table4/micro | eva-a_min"}
+    run, held = RUNS.runs["dpo-eva-a_min", 0], found[EVA]
     first = store.manifest(run.iterations[0].prompts.fingerprint)
     start = round(datetime.fromisoformat(first["started"]).timestamp() * 1000)
     assert held["info"][:2] == ["FINISHED", start]
+    assert (held["parent"], found[FIRST]["parent"]) == ("eva-a_min", "dpo-1")
     judge = run.judged["arena_hard"]
     assert held["metrics"]["ours/ah_wr"] == [[0, start, repr(score(judge, "ah_wr") + 1)]]
-    loss = held["metrics"]["iter1/loss"]
-    assert [step for step, *_ in loss] == [1, 2, 3]
+    loss = held["metrics"]["train/loss"]
+    assert [step for step, *_ in loss] == [1, 2, 3, 4, 5, 6]
     assert loss[1] == [2, start + 2000, "0.25"]
     assert loss[2] == [3, start + 3000, "nan"]
-    assert loss == found["runs/micro | dpo-h1 · seed 0"]["metrics"]["iter1/loss"]
-    assert {"iter2/loss", "iter2/rewards/margins", "iter2/grad norm _"} <= set(held["metrics"])
+    assert loss[4] == [5, start + 5000, "0.25"]
+    assert loss[:3] == found[FIRST]["metrics"]["train/loss"]
+    assert {"train/rewards/margins", "train/grad norm _"} <= set(held["metrics"])
     wanted = {
+        "row": "eva-a_min",
         "run": "dpo-eva-a_min",
         "seed": "0",
         "recipe.chain": "human, eva",
@@ -89,90 +78,60 @@ def test_a_run_says_all_about_itself(store: Store, synced: Path) -> None:
     }
     wanted |= {"recipe.creator.metric": "a_min", "generate.n": "6"}
     assert wanted.items() <= held["params"].items()
-    tags = {"cells": "table4/eva-a_min", "tables": "table4", "scale": "toy", "state": "done"}
-    tags |= {"commit": str(PROVENANCE["commit"]), "dirty": "false", "judge": "toy-1/oracle"}
+    tags = {"label": plain(RUNS.table.row("eva-a_min").label), "scale": "toy"}
+    tags |= {"dirty": "false", "judge": "toy-1/oracle"}
     tags |= {"reward_model": "toy-1/rm_pointwise@bb", "creator": "micro-4/evol_instruct"}
     assert tags.items() <= held["tags"].items()
     pairs = store.manifest(run.iterations[1].pairs.fingerprint)["files"]["pairs.parquet"]["sha256"]
-    assert ["iter2/pairs", pairs[:16]] in [dataset[:2] for dataset in held["datasets"]]
-    assert found["runs/micro | dpo-h1 · seed 0"]["tags"]["tables"] == "table4, table5"
+    assert ["2/pairs", pairs[:16]] in [dataset[:2] for dataset in held["datasets"]]
 
 
-def test_the_first_view_is_our_gain_beside_the_papers(synced: Path) -> None:
-    """Rows in order, labeled as in the paper; no chart has raw values of two scales."""
+def test_a_run_is_a_whole_run_of_mlflows(synced: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Source, user, commit, data, and tables of judgments; its experiment says what it is."""
     client = MlflowClient(default_uri(synced))
     experiment = client.get_experiment_by_name("table4/micro")
     assert experiment.tags["mlflow.experimentKind"] == "custom_model_development"
-    packed = experiment.tags["mlflow.sharedViewState.harness"].removeprefix("deflate;")
-    view = json.loads(zlib.decompress(base64.b64decode(packed)))
-    assert view["selectedColumns"][:6] == [
-        "metrics.`gain/ah_wr`", "metrics.`paper/ah_wr.gain`", "tags.`interval/ah_wr`",
-        "tags.`verdict/ah_wr`", "metrics.`ours/ah_wr`", "metrics.`paper/ah_wr`",
-    ]  # fmt: skip
-    assert (view["orderByKey"], view["orderByAsc"]) == ("tags.`order`", True)
-    first = view["compareRunCharts"][0]
-    assert first["selectedMetricKeys"] == ["gain/ah_wr", "paper/ah_wr.gain"]
-    shown = [section["name"] for section in view["compareRunSections"] if section["display"]]
-    assert shown == ["Gain over the baseline, ours and the paper's"]
-    ordered = client.search_runs([experiment.experiment_id], order_by=["tags.`order` ASC"])
-    names = [run.info.run_name for run in ordered]
-    assert names == list(LABELS.values())
-    command = ui_command(synced)
-    address = f"/#/experiments/{experiment.experiment_id}/runs?viewStateShareKey=harness"
-    assert command.views["table4/micro"].startswith(address)
-
-
-def test_a_run_is_a_whole_run_of_mlflows(synced: Path) -> None:
-    """Source, user, commit, description, data, tables of judgments, and model."""
-    client = MlflowClient(default_uri(synced))
-    both = experiment_ids(client, "runs/micro", "table4/micro")
-    found = {run.info.run_name: run for run in client.search_runs(both)}
-    run, row = found["dpo-eva-a_min · seed 0"], found[LABELS["eva-a_min"]]
+    assert RUNS.table.question in experiment.tags["mlflow.note.content"]
+    found = client.search_runs([experiment.experiment_id], "run_name = 'dpo-eva-a_min-seed0'")
+    (run,) = found
     tags = run.data.tags
     assert tags["mlflow.source.git.commit"] == PROVENANCE["commit"]
     assert tags["mlflow.user"]
-    assert tags["mlflow.source.name"] == "harness run · dpo-eva-a_min · seed 0"
-    assert "behind table4/eva-a_min" in tags["mlflow.note.content"]
-    assert row.data.tags["interval/ah_wr"] == "+0.5 to +2.5"
-    assert row.data.tags["verdict/ah_wr"] == "higher"
+    assert tags["mlflow.source.name"] == "harness run table4 --rows eva-a_min"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", default_uri(synced))
     table = "judgments/toy-1/arena_hard@dd.json"
-    assert table in tags["mlflow.loggedArtifacts"]
-    path = client.download_artifacts(run.info.run_id, table, str(synced))
-    assert {"prompt_id", "ah_wr"} <= set(json.loads(Path(path).read_text())["columns"])
+    frame = client.load_table(experiment.experiment_id, table, [run.info.run_id])
+    assert list(frame.columns) == ["prompt_id", "ah_wr", "ah_len"]
+    judged = score(RUNS.runs["dpo-eva-a_min", 0].judged["arena_hard"], "ah_wr")
+    assert frame["ah_wr"].dropna().tolist() == [judged, judged + 2]
     dataset = run.inputs.dataset_inputs[0].dataset
-    assert json.loads(dataset.profile) == {"num_rows": 1}
-    assert json.loads(dataset.schema)["mlflow_colspec"][0]["name"] == "prompt"
     assert type(mlflow.data.get_source(dataset)).__name__ == "LocalArtifactDatasetSource"
     artifacts = {entry.path for entry in client.list_artifacts(run.info.run_id)}
     assert {"recipe.yaml", "judgments"} <= artifacts
-    model = client.get_logged_model(tags["harness.model"])
-    assert model.source_run_id == run.info.run_id
-    assert {m.key for m in model.metrics} >= {"ours/ah_wr"}
-    assert Path(model.tags["harness.location"]).is_dir()
 
 
 def test_a_row_has_the_numbers_of_whole_cells_and_never_ours_minus_the_papers(
     synced: Path,
 ) -> None:
-    row = contents(synced)[f"table4/micro | {LABELS['eva-a_min']}"]
+    row = contents(synced)["table4/micro | eva-a_min"]
     latest = {name: float(points[-1][2]) for name, points in row["metrics"].items()}
     costs = {name: latest.pop(name) for name in list(latest) if name.startswith("cost/")}
     assert costs.keys() == {"cost/wall_s", "cost/cpu_s"}
     assert latest == {
         "ours/ah_wr": 54.25,
-        "ours/ah_wr.low": 52.0,
-        "ours/ah_wr.high": 56.5,
+        "ours/ah_wr_low": 52.0,
+        "ours/ah_wr_high": 56.5,
         "gain/ah_wr": 1.5,
-        "gain/ah_wr.low": 0.5,
-        "gain/ah_wr.high": 2.5,
+        "gain/ah_wr_low": 0.5,
+        "gain/ah_wr_high": 2.5,
         "paper/ah_wr": 51.6,
-        "paper/ah_wr.gain": 8.5,
+        "paper/ah_wr_gain": 8.5,
         "paper/mt_avg": 8.9,
-        "paper/mt_avg.gain": 0.24,
+        "paper/mt_avg_gain": 0.24,
     }
     assert row["params"]["recipe.creator.metric"] == "a_min"
     assert row["params"]["run"] == "dpo-eva-a_min"
-    states = {"interval/mt_avg": "partial", "seeds": "0", "state": "mixed"}
+    states = {"seeds": "0", "order": "02", "label": plain(RUNS.table.row("eva-a_min").label)}
     assert states.items() <= row["tags"].items()
     assert row["info"][0] == "KILLED"
 
@@ -181,7 +140,7 @@ def test_syncing_twice_changes_nothing_and_an_empty_server_gets_the_same(
     store: Store, synced: Path, new_work_dir: NewWorkDir
 ) -> None:
     before, second = contents(synced), new_work_dir("b")
-    assert toy_tracker(synced, store).sync([STATE]) == {"unchanged": 5}
+    assert toy_tracker(synced, store).sync([STATE]) == {"unchanged": 4}
     assert contents(synced) == before
     toy_tracker(second, store).sync([STATE])
     assert contents(second) == before
@@ -219,12 +178,12 @@ def test_numbers_that_have_changed_replace_the_row_and_leave_no_trace(
     partial = dict.fromkeys(("mean", "ci_low", "ci_high", "gain", "gain_ci_low", "gain_ci_high"))
     for state in (toy_state(RUNS, mean=55.0), toy_state(RUNS, state="partial", **partial)):
         assert toy_tracker(changed, store).sync([state]) == {
-            "replaced": 2,  # the row, and that of the whole table
+            "replaced": 1,  # the row; its run is shown under the new one
             "unchanged": 3,
         }
     toy_tracker(direct, store).sync([state])
     assert contents(changed) == contents(direct)
-    left = contents(changed)[f"table4/micro | {LABELS['eva-a_min']}"]["metrics"]
+    left = contents(changed)["table4/micro | eva-a_min"]["metrics"]
     assert not [name for name in left if name.startswith(("ours/", "gain/"))]
 
 
@@ -232,13 +191,14 @@ def test_what_others_did_to_the_server_is_put_right(store: Store, synced: Path) 
     """A second copy of a run, a deleted run, and an experiment deleted as a whole."""
     before = contents(synced)
     client = MlflowClient(default_uri(synced))
-    runs, rows = experiment_ids(client, "runs/micro", "table4/micro")
-    some, other = client.search_runs([runs])[:2]
-    client.create_run(runs, some.info.start_time + 1, {"harness.id": some.data.tags["harness.id"]})
+    place = client.get_experiment_by_name("table4/micro").experiment_id
+    some, other = client.search_runs([place])[:2]
+    client.create_run(place, some.info.start_time + 1, {"harness.id": some.data.tags["harness.id"]})
     client.delete_run(other.info.run_id)
-    client.delete_experiment(rows)
-    counts = toy_tracker(synced, store).sync([STATE])
-    assert counts["created"] >= 1
+    assert toy_tracker(synced, store).sync([STATE]) == {"created": 1, "unchanged": 3}
+    assert contents(synced) == before
+    client.delete_experiment(place)
+    assert toy_tracker(synced, store).sync([STATE]) == {"unchanged": 4}
     assert contents(synced) == before
 
 
@@ -288,7 +248,7 @@ def test_an_unchanged_store_needs_no_mlflow(
         toy_tracker(synced, store).finish(lambda: [STATE])
     (synced / "mlflow.db").unlink()
     toy_tracker(synced, store).finish(lambda: [STATE])
-    assert len(contents(synced)) == 5
+    assert len(contents(synced)) == 4
 
 
 def test_nothing_of_a_copied_work_folder_is_written_to_the_original(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +22,9 @@ from harness.runtime import Plan, Stage, Store
 from harness.runtime.stage import PROGRESS, append_point
 from harness.tracking import Mlflow, TableState, Tracker
 from harness.tracking.connection import default_uri
-from harness.tracking.record import COMPUTED_IN, MODEL
+from harness.tracking.record import COMPUTED_IN
 
 ROWS = ("dpo-1", "eva-a_min")
-SERVED = {"dpo-h1": ["table4/dpo-1", "table5/dpo-1"], "dpo-eva-a_min": ["table4/eva-a_min"]}
-LABELS = {row: load_tables()["table4"].row(row).label for row in ROWS}
-HEADING = load_tables()["table4"].heading
 BENCHMARKS = ("arena_hard", "alpaca_eval", "mt_bench")
 
 
@@ -146,10 +143,10 @@ def toy_tracker(
     store: Store,
     warn: Callable[[str], None] = refuse,
     uri: str | None = None,
-    served: Mapping[str, Sequence[str]] = SERVED,
+    watch: Callable[[str], None] = lambda line: None,
     **options: float,
 ) -> Tracker:
-    return Tracker(Mlflow(work_dir, warn, uri), store, lambda: served, **options)
+    return Tracker(Mlflow(work_dir, warn, uri, watch), store, **options)
 
 
 def contents(work_dir: Path) -> dict[str, Any]:
@@ -157,7 +154,9 @@ def contents(work_dir: Path) -> dict[str, Any]:
     client = MlflowClient(default_uri(work_dir))
     found: dict[str, Any] = {}
     for experiment in client.search_experiments():
-        for run in client.search_runs([experiment.experiment_id]):
+        runs = client.search_runs([experiment.experiment_id])
+        names = {run.info.run_id: run.info.run_name for run in runs}
+        for run in runs:
             history = {
                 key: sorted(
                     (m.step, m.timestamp, repr(m.value))
@@ -167,10 +166,13 @@ def contents(work_dir: Path) -> dict[str, Any]:
             }
             name = f"{experiment.name} | {run.info.run_name}"
             assert name not in found, f"{name} is there twice"
+            tags = {k: v for k, v in run.data.tags.items() if k != COMPUTED_IN}
+            parent = tags.pop("mlflow.parentRunId", None)
             found[name] = {
                 "info": (run.info.status, run.info.start_time, run.info.end_time),
+                "parent": names.get(parent, parent),
                 "params": run.data.params,
-                "tags": {k: v for k, v in run.data.tags.items() if k not in (MODEL, COMPUTED_IN)},
+                "tags": tags,
                 "metrics": history,
                 "datasets": sorted(
                     (i.dataset.name, i.dataset.digest, i.dataset.source, i.tags[0].value)
