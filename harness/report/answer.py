@@ -101,7 +101,7 @@ def answer_to(reports: Sequence[Report], verdicts: Sequence[Verdict]) -> Answer:
         for line in declared.lines:
             found = tuple(_compared(it, declared.column, known) for it in line.comparisons)
             answered.append(AnsweredLine(says=line.says, comparisons=found))
-    said = [declared.setting if declared else view.SCALES[profile.scale]]
+    said = [declared.setting if declared else f"Scale {view.SCALES[profile.scale]}"]
     if answered and declared is not None:
         seeds = {it.seeds for line in answered for it in line.comparisons if it.seeds}
         said.append(f"{view.capital(declared.measure)}, 95% intervals over seeds and prompts")
