@@ -274,7 +274,7 @@ def test_pictures_published_beside_tables_are_taken_over(tmp_path: Path) -> None
     (tmp_path / "micro" / "figure12" / "report.md").write_text("# Another\n\n![x](../x.svg)\n")
     figure, pushed = published_pictures(tmp_path / "micro", {"table4"})
     assert figure.title.startswith("Figure 12: ")
-    assert figure.alt.startswith("Bars for each topic of the seed prompts")
+    assert figure.alt.startswith("Dots for each topic of the seed prompts")
     assert figure.findings[0].startswith("The topic with the lowest mean reward is")
     assert figure.origin == "published in results/micro/figure12/figure.svg"
     svg = (tmp_path / "micro" / "figure12" / "figure.svg").read_bytes()
