@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 import pytest
-from page_reader import Page
-from toy_page import RUN, contents_of, write_judgments, write_lineage, write_training
+from toy_page import RUN, write_judgments, write_lineage, write_training
 from toy_tables import CLAIM, DECLARATION, stored, toy_runs, write_all, write_luck, write_scores
 
 from harness.pipeline.runs import TableRuns
@@ -22,7 +20,7 @@ from harness.report.model import Cell
 from harness.report.page.contents import published_pictures
 from harness.report.page.examples import Examples, examples_of
 from harness.report.page.marks import Axis, axis_of, draw
-from harness.report.page.page import as_html, ticked_parts, visible
+from harness.report.page.page import ticked_parts, visible
 from harness.report.publication import read_index, write_index
 from harness.report.rows import StoreReader, row_costs
 from harness.report.verdicts import Evidence, judge_all
@@ -292,23 +290,3 @@ def test_a_page_of_one_table_has_the_figures_of_its_rows_alone() -> None:
     assert not any("over-optimisation" in file for file in files)
     none = published_pictures(results_dir() / "micro", {"table8"})
     assert not any("figure12" in shown.origin for shown in none)
-
-
-def test_a_page_of_one_table_browses_every_row_and_seed(store: Store) -> None:
-    runs = toy_runs(seeds=[0, 1])
-    contents = contents_of(runs, store)
-    for write in (write_lineage, write_training):
-        for seed in runs.seeds:
-            write(store, runs, seed=seed)
-    found = examples_of(runs, store, every=True)
-    html = as_html(replace(contents, examples=found))
-    page = Page(html)
-    articles = [named for named in page.all("article") if named.get("class") == "lineage"]
-    assert {(named["data-row"], named["data-seed"]) for named in articles} == {
-        ("eva-a_min", "0"), ("eva-a_min", "1"),
-    }  # fmt: skip
-    browser = html.partition('id="browse"')[2].partition("</fieldset>")[0]
-    assert browser.count("<option>eva-a_min</option>") == 2
-    assert "<option>0</option><option>1</option>" in browser
-    first = examples_of(runs, store).offline
-    assert {lineage.seed for lineage in first} == {"0"}

@@ -126,9 +126,7 @@ def from_store(
         ]
         trace(report, stages_behind(runs, store), traces)
     drawn = tuple(_drawn_figures(figures, shown, profile, store))
-    # A page of a single table has room for the examples of every row and seed.
-    every = len(planned) == 1 and known is None
-    found = first_of(examples_of(runs, store, every=every) for runs in planned)
+    found = first_of(examples_of(runs, store) for runs in planned)
     return Contents(profile, "store", tuple(reports), table_pictures, drawn, found, traces)
 
 

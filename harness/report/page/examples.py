@@ -2,8 +2,8 @@
 
 Which examples are shown is fixed in advance, so that none are cherry-picked. The run is the left
 row of a table's primary claim, or else the table's first row that evolves prompts, at the first
-seed; a page of a single table from a store has every such row and seed. Only runs whose stages are
-all done are considered. The rules below choose prompts and answers, and are printed next to them.
+seed. Only runs whose stages are all done are considered. The rules below choose prompts and
+answers, and are printed next to them.
 """
 
 from __future__ import annotations
@@ -80,10 +80,6 @@ class Lineage:
     steps: tuple[Step, ...]
     stages: tuple[str, ...]
 
-    @property
-    def seed(self) -> str:
-        return self.run.rpartition("/seed")[2]
-
 
 @dataclass(frozen=True)
 class JudgedTurn:
@@ -127,13 +123,10 @@ class Examples:
         return (*self.offline, *self.online)
 
 
-def examples_of(table_runs: TableRuns, store: Store, *, every: bool = False) -> Examples:
-    """Return a table's examples; answers are from its offline run, else from its online one.
-
-    Prompts are from one run, or with `every` from each row and seed.
-    """
+def examples_of(table_runs: TableRuns, store: Store) -> Examples:
+    """Return a table's examples; answers are from its offline run, else from its online one."""
     offline, online = (
-        list(_shown_runs(table_runs, store, online=online, every=every)) for online in (False, True)
+        list(_shown_runs(table_runs, store, online=online)) for online in (False, True)
     )
     judged = _judged_items(table_runs, offline, store) or _judged_items(table_runs, online, store)
     return Examples(
@@ -181,24 +174,20 @@ def read_examples(path: Path) -> Examples | None:
         raise HarnessError(f"{path} has another form; publish the table again") from error
 
 
-def _shown_runs(
-    table_runs: TableRuns, store: Store, *, online: bool, every: bool = False
-) -> Iterator[tuple[str, Run]]:
-    """Yield the rows and runs that a table's examples are taken from, each run once.
+def _shown_runs(table_runs: TableRuns, store: Store, *, online: bool) -> Iterator[tuple[str, Run]]:
+    """Yield the rows and runs of the first seed that examples are taken from, each run once.
 
-    They are of the first seed, or with `every` of all seeds; none may be complete yet.
+    None may be complete yet.
     """
     left, _ = table_runs.table.main_place
     rows, shown = sorted(table_runs.rows, key=lambda row: row.id != left), set()
-    for seed in table_runs.seeds if every else table_runs.seeds[:1]:
-        for row, column in itertools.product(rows, table_runs.table.columns):
-            run = table_runs.runs[row.run_id(column), seed]
-            known = (run.run_id, seed) in shown
-            if known or run.recipe.is_online != online or not _evolves(run):
-                continue
-            if all(store.status(stage.fingerprint) == "done" for stage in made_by(run)):
-                shown.add((run.run_id, seed))
-                yield row.id, run
+    for row, column in itertools.product(rows, table_runs.table.columns):
+        run = table_runs.runs[row.run_id(column), table_runs.seeds[0]]
+        if run.run_id in shown or run.recipe.is_online != online or not _evolves(run):
+            continue
+        if all(store.status(stage.fingerprint) == "done" for stage in made_by(run)):
+            shown.add(run.run_id)
+            yield row.id, run
 
 
 def _evolves(run: Run) -> bool:

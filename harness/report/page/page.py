@@ -2,7 +2,7 @@
 
 The templates escape all text. As a second line of defense, the page's content security policy
 forbids all requests and all scripts but its own, identified by digest. The page can be read without
-the script, which sorts, filters, marks the reader's place, and makes each table one tab stop.
+the script, which filters, marks the reader's place, and makes each table one tab stop.
 Numbers are formatted by `harness.report.view`, as on the terminal.
 """
 

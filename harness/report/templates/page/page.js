@@ -39,96 +39,10 @@
     if (it.scrollWidth > it.clientWidth + 1) it.tabIndex = 0; else it.removeAttribute("tabindex");
   }));
   const seen = new IntersectionObserver((found) => found.forEach((it) => {
-    if (it.isIntersecting) { seen.unobserve(it.target); measured.observe(it.target); tools(it.target); }
+    if (it.isIntersecting) { seen.unobserve(it.target); measured.observe(it.target); }
   }), { rootMargin: "200px" });
 
-  // Tables and pictures to take along: as text between tabs, CSV, LaTeX and SVG.
-  const text = (it) => (it.nodeName === "SUB" ? `_{${it.textContent}}` : it.childElementCount ? [...it.childNodes].map(text).join("") : it.textContent);
-  const words = (cell) => [...cell.childNodes].filter((it) => it.nodeName !== "svg")
-    .map((it) => (it.nodeName === "BR" ? " " : it.className === "printed" ? `(${it.textContent})` : text(it))).join(" ").replace(/[▲▼]/g, "").replace(/\s+/g, " ").trim();
-  const rows = (table) => [...table.rows].filter((row) => row.checkVisibility()).map((row) => [...row.cells]
-    .filter((cell) => !cell.classList.contains("draw"))
-    .flatMap((cell) => [words(cell), ...Array(cell.colSpan - 1).fill("")]));
-  const inert = (text) => (/^[=+\-@]/.test(text) && isNaN(parseFloat(text)) ? "'" + text : text);
-  const forms = {
-    csv: (table) => rows(table).map((row) => row.map((it) => `"${inert(it).replaceAll('"', '""')}"`).join(",")).join("\r\n") + "\r\n",
-    tex: (table) => {
-      const special = { "\\": "\\textbackslash{}", "~": "\\textasciitilde{}", "^": "\\textasciicircum{}", "±": "$\\pm$", "–": "--", "−": "$-$", "→": "$\\to$", "θ": "$\\theta$", "ρ": "$\\rho$", "<": "$<$", ">": "$>$" };
-      const safe = (text) => text.replace(/(θ|\w)(\*?)_\{(.*?)\}|[\\~^±–−→θρ<>]|[{}$&#%_]/g, (it, of, star, below) => of ? `$${of === "θ" ? "\\theta" : of}${star && "^*"}_{${/[a-z]{2}/.test(below) ? `\\mathrm{${below}}` : below.replace("→", "\\to ").replace(/(.)\u0304/g, "\\bar{$1}")}}$` : special[it] ?? "\\" + it).replace(/(.)\u0304/g, "$$\\bar{$1}$$");
-      const lines = rows(table).map((row) => row.map(safe).join(" & ") + " \\\\");
-      const head = table.tHead ? table.tHead.rows.length : 0;
-      const width = Math.max(...rows(table).map((row) => row.length));
-      return ["\\begin{tabular}{l" + "r".repeat(width - 1) + "}", "\\toprule", ...lines.slice(0, head), "\\midrule", ...lines.slice(head), "\\bottomrule", "\\end{tabular}", ""].join("\n");
-    },
-  };
-  const keep = (name, address) => {
-    const link = document.createElement("a");
-    link.href = address;
-    link.download = name;
-    link.click();
-  };
-  const copy = async (text) => {
-    try { await navigator.clipboard.writeText(text); } catch {
-      const field = document.createElement("textarea");
-      field.value = text;
-      document.body.append(field);
-      field.select();
-      document.execCommand("copy");
-      field.remove();
-    }
-  };
-  const tools = (place) => {
-    const table = place.querySelector("table"), picture = place.querySelector("img");
-    const section = place.closest("[id]"), heading = place.closest("figure")?.querySelector("h3");
-    const name = heading ? heading.textContent.split(":")[0].replace(/\W+/g, "").toLowerCase() : section ? section.id : "eva";
-    const does = table ? {
-      Copy: () => copy(rows(table).map((row) => row.join("\t")).join("\n")),
-      CSV: () => keep(`${name}.csv`, "data:text/csv;charset=utf-8," + encodeURIComponent(forms.csv(table))),
-      LaTeX: () => copy(forms.tex(table)),
-    } : picture ? {
-      SVG: () => keep(`${name}.svg`, picture.src),
-    } : {};
-    const bar = document.createElement("div");
-    bar.className = "tools";
-    for (const [said, act] of Object.entries(does)) {
-      const button = document.createElement("button");
-      button.type = "button";
-      button.textContent = said;
-      button.title = said === "SVG" || said === "CSV" ? `save as ${said}` : said === "LaTeX" ? "copy as LaTeX" : "copy, for a spreadsheet";
-      button.addEventListener("click", async () => {
-        await act();
-        button.textContent = "✓ " + said;
-        setTimeout(() => { button.textContent = said; }, 1500);
-      });
-      bar.append(button);
-    }
-    if (bar.children.length) place.before(bar);
-  };
   all(".scroll").forEach((it) => seen.observe(it));
-
-  // Rows by a column: largest first, smallest first, as the paper has them.
-  for (const table of all("table.matrix")) {
-    const body = table.tBodies[0], given = [...body.rows];
-    all("thead tr:last-child th", table).forEach((head, column) => {
-      if (!head.dataset.sort) return;
-      const button = document.createElement("button");
-      button.type = "button";
-      button.className = "sort";
-      button.tabIndex = column === 1 ? 0 : -1;
-      button.title = "sort by this column";
-      button.append(...head.childNodes);
-      head.append(button);
-      button.addEventListener("click", () => {
-        const way = { descending: "ascending", ascending: "none" }[head.ariaSort] || "descending";
-        all("th", table).forEach((it) => { it.ariaSort = null; });
-        head.ariaSort = way;
-        const value = (row) => parseFloat(row.cells[column].dataset.value);
-        const known = given.filter((row) => !isNaN(value(row))), none = given.filter((row) => isNaN(value(row)));
-        known.sort((a, b) => (way === "ascending" ? 1 : -1) * (value(a) - value(b)));
-        body.append(...(way === "none" ? given : [...known, ...none]));
-      });
-    });
-  }
 
   // Tables and claims that hold all words, in the contents and in the counts as well.
   const field = document.getElementById("filter");
@@ -152,26 +66,6 @@
       named.forEach((it) => it.closest("li, tr").classList.toggle("out", !places.has(it.hash.slice(1))));
       counts.forEach((it) => { it.textContent = it.dataset.count ? said.filter((claim) => claim.classList.contains(it.dataset.count)).length : said.length; });
       document.getElementById("nothing").hidden = places.size + said.length > 0;
-    });
-  }
-
-  // What happened to prompts: by row and seed, by words, and of two rows side by side.
-  const browse = document.getElementById("browse");
-  if (browse) {
-    const [row, beside, seed, said] = ["row", "beside", "seed", "words"].map((name) => document.getElementById(`browse-${name}`));
-    const every = all(".lineage");
-    browse.hidden = every.length < 2;
-    browse.addEventListener("input", () => {
-      const asked = said.value.toLowerCase().split(/\s+/).filter(Boolean);
-      const found = every.filter((it) => {
-        const side = beside.value && it.dataset.row === beside.value ? 2 : !row.value || it.dataset.row === row.value ? 1 : 0;
-        const seen = side && (!seed.value || it.dataset.seed === seed.value) && asked.every((word) => it.textContent.toLowerCase().includes(word));
-        it.dataset.side = side;
-        it.classList.toggle("out", !seen);
-        return seen;
-      });
-      document.getElementById("lineages").classList.toggle("two", Boolean(beside.value));
-      document.getElementById("browse-found").textContent = found.length ? `${found.length} of ${every.length}` : "nothing found";
     });
   }
 
