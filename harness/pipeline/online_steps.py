@@ -30,6 +30,7 @@ from harness.models.policy import embed, generate
 from harness.models.reward_model import Rewards
 from harness.pipeline.steps import rewards_of, to_prompts, user
 from harness.registry.objective import COSTS
+from harness.registry.recipe import BUFFER_RULES
 from harness.runtime.stage import StageContext
 from harness.selectors.eva import StreamSettings, eva_stream
 from harness.selectors.screening import Ranked
@@ -170,8 +171,9 @@ class StreamSource:
         if self._budget is not None:
             self.stream = self._in_league(human, evolver)
         else:
+            own = {name: it for name, it in online.items() if name not in BUFFER_RULES}
             self.stream = eva_stream(
-                StreamSettings(**online, x=s["x"], retries=s["retries"]),
+                StreamSettings(**own, x=s["x"], retries=s["retries"]),
                 human,
                 evolver.creator if evolver else None,
                 s["seed"],

@@ -187,6 +187,29 @@ class League(Strict):
         return self.model_dump(exclude={"mark"}) | {"mark": self.ends}
 
 
+TREE_DEPTH = 2
+"""Levels of a best-of-n tree of width `n_new`. Ours: figure 11 names neither."""
+
+WEIGHT_FLOOR = 0.01
+"""Minimum min-max weight in the buffer. Ours: without one, the least informative prompt is never
+drawn."""
+
+BUFFER_RULES: Mapping[str, Any] = {
+    "tree_depth": TREE_DEPTH,
+    "human_order": "one_pass",
+    "buffer_holds": "evolved",
+    "weight_floor": WEIGHT_FLOOR,
+    "replacement": False,
+    "rescore_every": None,
+    "eviction": "oldest",
+}
+"""How the buffer works in every online run with eva, as part of the identity of its stages.
+
+Human prompts come in one shuffled pass, only rewrites enter the buffer, no prompt is twice in a
+mini-batch, scores stay as on entering, and the oldest leave first. Paper appendix A, and ours where
+it is silent."""
+
+
 class Online(Strict):
     """How mini-batches are drawn and evolved in one continual online run (paper appendix A).
 
@@ -215,34 +238,15 @@ class Online(Strict):
     """Buffer size in multiples of x. Paper appendix A (3,200 prompts at x = 10,000)."""
     method: Literal["independent", "tree_bon"] = "independent"
     """Independent rewrites of one parent, or tree best-of-n. Paper appendix A, figure 11."""
-    tree_depth: int = Field(default=2, ge=1)
-    """Levels of a best-of-n tree of width `n_new`; 1 is independent rewrites. Ours: figure 11 names
-    neither depth nor width."""
     warm_up: float | None = Field(default=None, gt=0)
     """Human prompts in the warm-up, in multiples of x; null: until the buffer is full. Ours: paper
     appendix A says "3200, i.e. 400 iterations", but 16 rewrites a step fill 3,200 in 200."""
-    human_order: Literal["one_pass", "iid"] = "one_pass"
-    """Human prompts in one shuffled pass, or as many i.i.d. draws. Ours: the paper
-    says both "i.i.d." and "run out"."""
-    buffer_holds: Literal["evolved", "evolved_and_human"] = "evolved"
-    """Whether human prompts enter the buffer after their step. Paper appendix A ("only the evolved
-    prompts")."""
-    weight_floor: float = Field(default=0.01, ge=0, le=1)
-    """Minimum min-max weight in the buffer. Ours: without one the least informative prompt is never
-    drawn."""
-    replacement: bool = False
-    """Whether a mini-batch may hold a buffered prompt twice. Ours: prompts trained on are dropped
-    anyway."""
     evolve_by: Literal["rank", "draw"] = "rank"
     """Evolve the most informative (ties by position), or draw by weight. Ours: "top
     50%" in paper appendix A says rank, the offline creator draws."""
     child_score: Literal["rollout", "parent"] = "rollout"
     """A rewrite's informativeness on entering the buffer: from the current policy's rollouts, or
     its parent's. Ours: the paper does not say."""
-    rescore_every: int | None = Field(default=None, ge=1)
-    """Steps between rescorings of the whole buffer; null: never. Ours: the paper does not say."""
-    eviction: Literal["oldest", "least_informative"] = "oldest"
-    """What to evict from a full buffer, after prompts trained on. Paper appendix A (the oldest)."""
     size: int = Field(default=1, ge=1)
     """Prompts trained on so far, in multiples of x. Paper table 1 (1x, 2x, 3x, 6x)."""
     passes: int = Field(default=1, ge=1)
@@ -293,7 +297,8 @@ class Online(Strict):
 
     def canonical(self) -> dict[str, Any]:
         """Return the settings that matter, dropping the buffer's if there is none."""
-        data = self.model_dump(exclude={"passes", "skip", "oracle", "shuffled", "league"})
+        own = self.model_dump(exclude={"passes", "skip", "oracle", "shuffled", "league"})
+        data = {**BUFFER_RULES, **own}
         if self.prompts != "eva":
             data = {name: data[name] for name in ("prompts", "minibatch", "size")}
         if self.league is not None:

@@ -46,7 +46,7 @@ from pydantic import model_validator
 from harness.errors import HarnessError, UserError
 from harness.eva.evolving import Over, Prompt, Rewriter, Shape, evolve
 from harness.eva.informativeness import Floats, check_rewards, informativeness, select, weights
-from harness.registry.recipe import Online
+from harness.registry.recipe import TREE_DEPTH, WEIGHT_FLOOR, Online
 from harness.selectors.selector import (
     BufferEntry,
     Context,
@@ -190,7 +190,7 @@ class Eva(Parents):
             settings.metric,
             settings.evolved,
             sampling="weighted" if settings.evolve_by == "draw" else "greedy",
-            floor=settings.weight_floor,
+            floor=WEIGHT_FLOOR,
             value=value,
         )
         self.settings = settings
@@ -213,7 +213,9 @@ class Eva(Parents):
     def propose(self, pool: Pool, k: int, ctx: Context) -> Proposal:
         s = self.settings
         phase = self._next_phase(pool, ctx.phase, ctx.step - 1)
-        human = self._take_human(pool, self._next_human(pool, phase), ctx.rng)
+        first = pool.used
+        pool.used += self._next_human(pool, phase)
+        human = pool.human[first : pool.used]
         missing = k - len(human)
         if missing and phase == "human":
             raise HarnessError(
@@ -222,7 +224,7 @@ class Eva(Parents):
             )
         if self.value is not None and len(pool.buffer):
             pool.buffer.rescore(self.value([e.prompt.prompt for e in pool.buffer.entries]))
-        drawn = pool.buffer.take(missing, ctx.rng, s.metric, s.weight_floor, s.replacement)
+        drawn = pool.buffer.take(missing, ctx.rng, s.metric, WEIGHT_FLOOR)
         return Proposal((*drawn, *human), phase, len(drawn))
 
     def spawn(self, pool: Pool, kept: Sequence[Group], ctx: Context) -> list[tuple[Prompt, int]]:
@@ -242,18 +244,12 @@ class Eva(Parents):
         return self.values(children, lambda: ctx.roll_out(children, ctx.n, "insertion"))
 
     def evict(self, pool: Pool, kept: Sequence[Group], ctx: Context) -> tuple[int, int]:
-        s = self.settings
         if self.opens == "human":
             return 0, 0
-        human = kept[ctx.from_buffer :] if s.buffer_holds == "evolved_and_human" else ()
-        back = kept if self.returns else human
-        gone = pool.buffer.put(self._entries(back, ctx.step), s.eviction)
+        back = kept if self.returns else ()
+        gone = pool.buffer.put(self._entries(back, ctx.step), "oldest")
         again = self._again(pool, kept, ctx)
-        pool.buffer.put(again, s.eviction)
-        waiting = [entry.prompt for entry in pool.buffer.entries]
-        if s.rescore_every is not None and ctx.step % s.rescore_every == 0 and waiting:
-            scored = self.values(waiting, lambda: ctx.roll_out(waiting, ctx.n, "screen"))
-            pool.buffer.rescore(scored)
+        pool.buffer.put(again, "oldest")
         return gone, len(again)
 
     def _next_phase(self, pool: Pool, phase: str, finished: int) -> str:
@@ -271,17 +267,11 @@ class Eva(Parents):
         wanted = {"bootstrap": 0, "mix-up": s.minibatch - s.from_buffer}
         return min(wanted.get(phase, s.minibatch), len(pool.human) - pool.used)
 
-    def _take_human(self, pool: Pool, count: int, rng: np.random.Generator) -> list[Prompt]:
-        first, pool.used = pool.used, pool.used + count
-        if self.settings.human_order == "one_pass":
-            return pool.human[first : pool.used]
-        return [pool.human[i] for i in rng.choice(len(pool.human), size=count, replace=False)]
-
     def _again(self, pool: Pool, kept: Sequence[Group], ctx: Context) -> list[BufferEntry]:
         """Return the prompts of this mini-batch needed to fill the next one, best first."""
         s = self.settings
         missing = s.minibatch - self._next_human(pool, self._next_phase(pool, ctx.phase, ctx.step))
-        if pool.buffer.can_give(missing, s.replacement):
+        if len(pool.buffer) >= missing:
             return []
         waiting = {entry.prompt for entry in pool.buffer.entries}
         ranked = [kept[i] for i in best(self.chances(kept), len(kept))]
@@ -310,13 +300,12 @@ def eva_stream(
     """
     grow = None
     if creator is not None:
-        shape, depth = settings.shape, settings.tree_depth if settings.shape == "tree" else 1
         grow = partial(
             evolve,
             creator=creator,
             retries=settings.retries,
-            shape=shape,
-            depth=depth,
+            shape=settings.shape,
+            depth=TREE_DEPTH if settings.shape == "tree" else 1,
             quality=quality,
             over=over,
         )

@@ -126,27 +126,18 @@ class Buffer:
     def __len__(self) -> int:
         return len(self.entries)
 
-    def can_give(self, count: int, replacement: bool) -> bool:
-        """Return whether `count` prompts can be drawn, with or without replacement."""
-        return len(self) >= (min(count, 1) if replacement else count)
-
-    def take(
-        self, count: int, rng: np.random.Generator, metric: str, floor: float, replacement: bool
-    ) -> list[Prompt]:
-        """Draw prompts by weight and remove them; return them in draw order.
-
-        With replacement, a prompt may be drawn several times; it is removed once.
-        """
+    def take(self, count: int, rng: np.random.Generator, metric: str, floor: float) -> list[Prompt]:
+        """Draw distinct prompts by weight and remove them; return them in draw order."""
         if count == 0:
             return []
-        if not self.can_give(count, replacement):
+        if len(self) < count:
             raise HarnessError(
                 f"{count} prompts are to be drawn from a buffer that holds {len(self)}: the "
                 "creator's rewrites did not replace what was trained on, so let it make more "
                 "(n_new, n_new_bootstrap) or draw less from the buffer (ratio_evol)."
             )
         chances = weights([entry.informativeness for entry in self.entries], metric, floor)
-        drawn = rng.choice(len(self), size=count, replace=replacement, p=chances)
+        drawn = rng.choice(len(self), size=count, replace=False, p=chances)
         prompts = [self.entries[position].prompt for position in drawn]
         self._drop(set(drawn.tolist()))
         return prompts

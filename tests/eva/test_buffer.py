@@ -25,7 +25,7 @@ def ids(buffer: Buffer) -> list[str]:
 def test_without_a_floor_the_least_informative_is_never_drawn_while_others_last() -> None:
     for seed in range(20):
         buffer = Buffer(3, [entry(0, 0.0), entry(1, 1.0), entry(2, 2.0)])
-        drawn = buffer.take(2, np.random.default_rng(seed), "a_avg", 0.0, False)
+        drawn = buffer.take(2, np.random.default_rng(seed), "a_avg", 0.0)
         assert {p.prompt_id for p in drawn} == {"p1", "p2"}
 
 
@@ -33,7 +33,7 @@ def test_draws_follow_the_weights() -> None:
     """Two prompts of weights 0.25 and 1: the second is drawn first 4 times in 5."""
     first = [
         Buffer(2, [entry(0, 0.0), entry(1, 1.0)])
-        .take(1, np.random.default_rng(seed), "a_avg", 0.25, False)[0]
+        .take(1, np.random.default_rng(seed), "a_avg", 0.25)[0]
         .prompt_id
         for seed in range(2000)
     ]
@@ -43,16 +43,9 @@ def test_draws_follow_the_weights() -> None:
 
 def test_what_is_drawn_is_gone() -> None:
     buffer = Buffer(4, [entry(i, i) for i in range(4)])
-    drawn = buffer.take(3, np.random.default_rng(0), "a_avg", 0.01, False)
+    drawn = buffer.take(3, np.random.default_rng(0), "a_avg", 0.01)
     assert len({p.prompt_id for p in drawn}) == 3
     assert set(ids(buffer)) == {"p0", "p1", "p2", "p3"} - {p.prompt_id for p in drawn}
-
-
-def test_with_replacement_a_prompt_may_come_twice_and_leaves_once() -> None:
-    buffer = Buffer(2, [entry(0, 0.0), entry(1, 5.0)])
-    drawn = buffer.take(5, np.random.default_rng(0), "a_avg", 0.0, True)
-    assert [p.prompt_id for p in drawn] == ["p1"] * 5
-    assert ids(buffer) == ["p0"]
 
 
 @pytest.mark.parametrize(
@@ -75,7 +68,7 @@ def test_rescoring_changes_informativeness_alone() -> None:
 
 def test_a_buffer_that_cannot_fill_a_draw_says_what_to_change() -> None:
     with pytest.raises(HarnessError, match="3 prompts are to be drawn from a buffer that holds 1"):
-        Buffer(5, [entry(0)]).take(3, np.random.default_rng(0), "a_avg", 0.01, False)
+        Buffer(5, [entry(0)]).take(3, np.random.default_rng(0), "a_avg", 0.01)
 
 
 @given(st.lists(st.integers(0, 6), max_size=30), st.integers(1, 10))

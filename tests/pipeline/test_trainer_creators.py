@@ -247,7 +247,7 @@ def test_online_a_tree_grows_through_endpoints(
     profile: Profile, work: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Four steps: each evolves 2 of 4 prompts, 2 rewrites for each of 2 levels."""
-    run = online(profile, method="tree_bon", tree_depth=2)
+    run = online(profile, method="tree_bon")
     (segment,) = run.training
     assert str(segment.settings["creator"]).startswith("stand-in/writer/appendix_f@")
     with StandIn(rewrite) as server:

@@ -170,7 +170,7 @@ def test_matched_prompts_come_in_the_seeds_order(tmp_path: Path) -> None:
 
 
 def test_trees_grow_by_a_scorer_that_the_profile_names() -> None:
-    grows = Online(prompts="eva", method="tree_bon", tree_depth=2)
+    grows = Online(prompts="eva", method="tree_bon")
     creator = PROFILES["paper"].creator.model_copy(update={"scorer": None})
     with pytest.raises(UserError, match=r"name one in `creator.scorer`"):
         World(real(creator=creator)).creator.tree_scorer(grows)

@@ -141,7 +141,7 @@ class CreatorSource:
 
     def tree_scorer(self, online: Online) -> Settings:
         """Return the prompt scorer and its questions if best-of-n trees are grown, else {}."""
-        grows = online.prompts == "eva" and online.method == "tree_bon" and online.tree_depth > 1
+        grows = online.prompts == "eva" and online.method == "tree_bon"
         if not grows:
             return {}
         model = self.profile.creator.scorer
