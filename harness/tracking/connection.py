@@ -162,7 +162,7 @@ class Mlflow:
             # MLflow's table creation is not atomic and cannot resume if killed midway.
             draft = self._database.with_name(f"{self._database.name}.draft")
             draft.unlink(missing_ok=True)
-            TrackingServer(f"sqlite:///{draft}", None)
+            TrackingServer(f"sqlite:///{draft}", None).delete_default_experiment()
             os.replace(draft, self._database)
         return TrackingServer(self.uri, artifacts_path(self._database))
 

@@ -115,6 +115,10 @@ class TrackingServer:
                 self._client.delete_tag(run.info.run_id, DIGEST)
             self._client.set_terminated(run.info.run_id, "KILLED")
 
+    def delete_default_experiment(self) -> None:
+        """Delete the experiment that every new database has, which would stay empty."""
+        self._client.delete_experiment("0")
+
     def _all_experiments(self, which: int) -> list[Experiment]:
         return list(self._client.search_experiments(which, max_results=MOST_FOUND))
 
