@@ -76,11 +76,10 @@ def evaluate(
         benchmark: `mt_bench`, `arena_hard`, `alpaca_eval`, or a plug-in's benchmark.
         judgments: A file of published judgments to score; no requests are sent.
         options: Fields of `harness.evaluation.options.EvaluateOptions`: `answers`, `model`,
-            `judge`, `data`, `budget_usd`, ... Environment variables say where models are served.
+            `judge`, `data`, `budget_usd`, ... Environment variables say where judges are served.
 
     Returns:
-        The evaluations: one, or several for a file with judgments of several models; empty for
-        `dry_run`.
+        The evaluations: one, or several for a file with judgments of several models.
 
     Raises:
         UserError: There is no such benchmark, or an option is invalid or missing.
@@ -93,8 +92,6 @@ def evaluate(
 
     benchmark_class(benchmark)
     asked = EvaluateOptions.of({**options, "judgments": judgments})
-    if asked.dry_run:
-        return []
     done = evaluating.evaluate(benchmark, asked)
     if asked.track:
         mlflow = Mlflow(project.work_dir(), lambda warning: None)

@@ -59,7 +59,7 @@ def client_of(
 
 def run(benchmark: Benchmark, answers: Answers, judge: ServedModel, output: Path) -> Evaluation:
     """Judge answers, and keep all of it below a folder."""
-    return evaluating.Evaluating(benchmark, answers, judge).run(output)
+    return evaluating.judge_answers(benchmark, answers, judge, output)
 
 
 def named(model: str) -> ServedModel:

@@ -1,14 +1,10 @@
-"""`evaluate` and `calibrate`: the paper's real benchmarks, run or scored from files.
-
-A judge is calibrated against published judgments before its verdicts count for a profile.
-"""
+"""`evaluate`: the paper's real benchmarks, judged or scored from files."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -25,7 +21,6 @@ from harness.strict import Strict
 if TYPE_CHECKING:
     from harness.evaluation.files import HomeFile
     from harness.evaluation.scores import Evaluated, Evaluation
-    from harness.worlds.real.evaluating import EvaluationPlan
 
 
 class FetchedFile(Strict):
@@ -44,6 +39,13 @@ BenchmarksArgument = Annotated[
     list[str] | None, common.argument("BENCHMARK...", "Benchmarks.", default="all")
 ]
 
+CalibrateOption = Annotated[
+    bool,
+    common.option(
+        "--calibrate", None, "Measure the judge on published judgments (fetched, or --judgments)."
+    ),
+]
+
 
 class BenchmarkGroup(common.Verbs):
     """Commands, and one more for each benchmark: of the package or a plug-in."""
@@ -57,7 +59,7 @@ class BenchmarkGroup(common.Verbs):
             return super().get_command(ctx, cmd_name)
         says = (BENCHMARKS.get(cmd_name).__doc__ or "A benchmark of a plug-in.").splitlines()[0]
         own = typer.Typer(rich_markup_mode=None, add_completion=False)
-        example = f"Example: harness evaluate {cmd_name} --answers answers.jsonl --dry-run"
+        example = f"Example: harness evaluate {cmd_name} --answers answers.jsonl --budget-usd 5"
         own.command(cmd_name, help=says, epilog=example)(command_of(cmd_name))
         return typer.main.get_command(own)
 
@@ -76,11 +78,16 @@ def command_of(name: str) -> Callable[..., None]:
     """Return the command that judges answers to a benchmark, or scores published judgments."""
 
     @common.takes(EvaluateOptions)
-    def evaluate(options: EvaluateOptions, as_json: common.JsonOption = False) -> None:
+    def evaluate(
+        options: EvaluateOptions,
+        calibrate: CalibrateOption = False,
+        as_json: common.JsonOption = False,
+    ) -> None:
         from harness.worlds.real import evaluating
 
-        if options.dry_run and options.judgments is None:
-            emit(evaluating.plan(name, options), as_json, _plan)
+        if calibrate:
+            found = evaluating.calibrate(name, options, partial(_progress(), "verdicts"))
+            emit(found, as_json, lambda found: [unbroken(f"{found.judge}: {found.text}")])
             return
         done = evaluating.evaluate(name, options, note, _progress())
         _show_done(done, "judgments", track=options.track, as_json=as_json)
@@ -139,31 +146,6 @@ def lm_eval(options: LmEvalOptions, as_json: common.JsonOption = False) -> None:
     else:
         raise UserError("There is nothing to evaluate; give --model, or --results to score a file")
     _show_done(done, "results and samples", track=options.track, as_json=as_json)
-
-
-def _plan(planned: EvaluationPlan) -> Iterator[Any]:
-    """Yield the requests a run would make and their cost."""
-    from harness.worlds.real.evaluating import dollars
-
-    rows = [
-        (
-            line.what,
-            line.model,
-            str(line.requests),
-            str(line.from_cache),
-            str(line.prompt_tokens),
-            str(line.completion_tokens),
-            dollars(line.usd),
-            dollars(line.usd_at_most),
-        )
-        for line in planned.requests
-    ]
-    headings = (
-        "requests", "model", "all", "already there", "prompt tokens", "reply tokens", "about",
-        "at most",
-    )  # fmt: skip
-    yield text_table(headings, rows, right="234567")
-    yield planned.prices
 
 
 def _progress() -> Callable[[str, int, int], None]:
@@ -225,36 +207,3 @@ def _show_done(done: Evaluated, what: str, *, track: bool, as_json: bool) -> Non
             Mlflow(work_dir(), note, watch=show).attempt(lambda: evaluation_records(kept))
     except HarnessError as error:
         note(str(error))
-
-
-JudgeArgument = Annotated[
-    str,
-    common.argument(
-        "JUDGE", "A judge: `reward:owner/name`, a model at HARNESS_JUDGE_URL, or a plug-in's."
-    ),
-]
-
-PublishedOption = Annotated[
-    Path | None,
-    common.option(
-        "--published", "FILE", "Published judgments in AlpacaEval's form.", default="those fetched"
-    ),
-]
-
-ComparisonsOption = Annotated[
-    int | None, common.option("--limit", "N", "Only the first N comparisons, to try it out.", min=2)
-]
-
-
-@app.command("calibrate", epilog="Example: harness calibrate reward:RLHFlow/ArmoRM-Llama3-8B-v0.1")
-def calibrate(
-    judge: JudgeArgument,
-    published: PublishedOption = None,
-    limit: ComparisonsOption = None,
-    as_json: common.JsonOption = False,
-) -> None:
-    """Measure a judge's agreement with published judgments, and its position and length bias."""
-    from harness.worlds.real.evaluating import calibrate as measured
-
-    found = measured(judge, published, limit, partial(_progress(), "verdicts"))
-    emit(found, as_json, lambda found: [unbroken(f"{found.judge}: {found.text}")])

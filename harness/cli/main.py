@@ -36,10 +36,9 @@ COMMANDS = {
     "download": ("machine", "Download the models and data a profile needs."),
     "claims": ("report", "Judge the paper's claims from our runs."),
     "verify": ("report", "Recompute all published numbers."),
-    "calibrate": ("evaluate", "Measure a judge against published judgments."),
     "micro": ("machine", "Build and inspect the embedded world of `micro`."),
     "sweep": ("sweep", "Search over settings with Optuna."),
-    "evaluate": ("evaluate", "Run the paper's benchmarks on any model."),
+    "evaluate": ("evaluate", "Judge answers to the paper's benchmarks, or score judgments."),
 }
 """Module and one-line help of each verb, in help order.
 

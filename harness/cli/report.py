@@ -251,8 +251,8 @@ def _note_judges(profile: Profile) -> None:
     lacking = [name for name, held in found.items() if held is None]
     if lacking:
         note(
-            f"the judge of {', '.join(lacking)} is not calibrated: their verdicts rest on "
-            f"judges held against nothing (harness calibrate --profile {profile.asked_as})"
+            f"the judge of {', '.join(lacking)} is not calibrated (harness evaluate alpaca_eval "
+            "--calibrate --judge NAME)"
         )
 
 

@@ -238,38 +238,28 @@ def work_through(
 
 @dataclass(frozen=True)
 class Estimate:
-    """An evaluation's requests of one kind (`answers`, `judgments`), and their estimated cost.
+    """The estimated cost of an evaluation's requests, without retries and follow-ups.
 
-    Excludes retries and follow-ups. Tokens and dollars are approximate and cover only requests not
-    in the cache. Dollars are None if the model's price is unknown; `usd_at_most` assumes the
-    maximum number of tokens for every prompt and reply.
+    Dollars cover only requests not in the cache, and are None if the model's price is unknown;
+    `usd_at_most` assumes the maximum number of tokens for every prompt and reply.
     """
 
-    what: str
-    model: str
     requests: int
     from_cache: int
-    prompt_tokens: int
-    completion_tokens: int
     usd: float | None
     usd_at_most: float | None
 
 
-def estimate(
-    what: str, model: str, requests: Iterable[ChatRequest], client: Client, reply_tokens: int
-) -> Estimate:
+def estimate(requests: Iterable[ChatRequest], client: Client, reply_tokens: int) -> Estimate:
     """Estimate the cost of requests, given the mean number of tokens per reply.
 
     Duplicate requests are paid for once, cached ones not at all.
     """
     distinct = {client.address(request): client.normalized(request) for request in requests}
     new = [r for address, r in distinct.items() if client.cache.get(address) is None]
-    prompts = sum(request.expected_prompt_tokens for request in new)
-    completions = sum(min(reply_tokens, request.most_completion_tokens) for request in new)
     usd = most = None
     if (price := client.price) is not None:
-        usd = price.of(prompts, completions)
+        replies = sum(min(reply_tokens, request.most_completion_tokens) for request in new)
+        usd = price.of(sum(request.expected_prompt_tokens for request in new), replies)
         most = sum(price.of(r.most_prompt_tokens, r.most_completion_tokens) for r in new)
-    return Estimate(
-        what, model, len(distinct), len(distinct) - len(new), prompts, completions, usd, most
-    )
+    return Estimate(len(distinct), len(distinct) - len(new), usd, most)

@@ -199,10 +199,6 @@ class Benchmark(ABC):
         found.anchor = anchor
         return found
 
-    @abstractmethod
-    def sampling(self, question: files.Question) -> dict[str, Json]:
-        """Return the sampling settings for a model's answer to a question."""
-
     def read_answers(self, path: Path, model: str | None) -> files.Answers:
         """Read a model's answers."""
         return files.read_answers(path, model)
@@ -253,8 +249,8 @@ class Benchmark(ABC):
         """
         if self.anchor is None:
             raise UserError(
-                f"a reward model compares answers, and {self.name} has none to compare with; give "
-                "them with --against"
+                f"a reward model compares answers, and {self.name} has none to compare with; name "
+                "a judge that writes"
             )
         ours, theirs = answers.to(self.questions), self.anchor.to(self.questions)
         asked, given, places = [], [], []
@@ -374,7 +370,6 @@ class RatedBenchmark(Benchmark):
     """
 
     scale: ClassVar[tuple[float, float]] = (-np.inf, np.inf)
-    answer_tokens: ClassVar[int] = 1024
     judge_settings: ClassVar[Mapping[str, Json]] = {"temperature": 0, "max_tokens": 1024}
 
     @classmethod
@@ -389,10 +384,6 @@ class RatedBenchmark(Benchmark):
     @abstractmethod
     def read(self, reply: str) -> float | None:
         """Return the rating in a judge's reply, or None if there is none."""
-
-    def sampling(self, question: files.Question) -> dict[str, Json]:
-        """Use greedy decoding."""
-        return {"temperature": 0.0, "max_tokens": self.answer_tokens}
 
     def requests(self, answers: files.Answers, judge: ServedModel) -> list[JudgeRequest]:
         """Return one request per question."""

@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from harness.errors import HarnessError, UserError
 from harness.evaluation import files
 from harness.extensions import BENCHMARKS, JUDGES
+from harness.foreign import in_a_line
 from harness.project import benchmarks_dir
 from harness.registry.profile import Profile, benchmark_named
 from harness.runtime.files import sha256_of
@@ -105,7 +106,8 @@ def find(folder: Path, judge: str) -> Calibration | None:
     try:
         return Calibration.model_validate_json(path.read_bytes())
     except ValidationError as error:
-        raise HarnessError(f"Cannot read {path} ({error}); calibrate that judge again") from error
+        why = in_a_line(" ".join(str(error).split()), 200)
+        raise HarnessError(f"Cannot read {path} ({why}); calibrate that judge again") from error
 
 
 def states(profile: Profile, folder: Path) -> dict[str, Calibration | None]:
@@ -133,7 +135,7 @@ def published_file(given: Path | None) -> Path:
         return path
     raise UserError(
         f"there are no published judgments at {path}; type `harness evaluate fetch alpaca_eval`, "
-        "or give annotations in AlpacaEval's form with --published"
+        "or give annotations in AlpacaEval's form with --judgments"
     )
 
 

@@ -38,20 +38,16 @@ class EvaluateOptions(BaseModel):
 
     answers: Annotated[Path | None, OptionHelp("FILE")] = None
     """The model's answers."""
-    model: Annotated[str | None, OptionHelp("NAME")] = None
-    """The model's name in scores; without answers, a folder, or a model at HARNESS_SOLVER_URL."""
+    model: Annotated[str | None, OptionHelp("NAME", "the file's")] = None
+    """The model, where a file has several; its name in scores."""
     judge: Annotated[str | None, OptionHelp("JUDGE", "the benchmark's own")] = None
     """A model at HARNESS_JUDGE_URL or its provider's, `reward:owner/name`, or a plug-in's."""
-    against: Annotated[Path | None, OptionHelp("FILE", "the benchmark's own")] = None
-    """Answers that a reward model compares with."""
     judgments: Annotated[Path | None, OptionHelp("FILE")] = None
     """Published judgments, battles or annotations; nothing is sent."""
     data: Annotated[Path | None, OptionHelp("DIR", "those fetched")] = None
     """The benchmark's own files."""
     budget_usd: Annotated[float | None, OptionHelp("USD")] = None
     """Stop before the work folder has spent more in all."""
-    dry_run: bool = False
-    """Show requests and price, and send nothing."""
     track: bool = True
     """Write the scores to MLflow as well."""
 
@@ -74,17 +70,20 @@ class EvaluateOptions(BaseModel):
     def check(self) -> None:
         """Reject contradictory options and an invalid budget."""
         if self.judgments is not None:
-            for name in ("answers", "against", "budget_usd", "dry_run"):
-                if getattr(self, name) not in (None, False):
+            for name in ("answers", "budget_usd"):
+                if getattr(self, name) is not None:
                     option = name.replace("_", "-")
                     raise UserError(
                         f"`--{option}` has no use beside `--judgments`, which sends nothing"
                     )
-        elif self.answers is None and self.model is None:
+        elif self.answers is None:
             raise UserError(
-                "There is nothing to evaluate; give a model's answers with --answers, or with "
-                "--model its folder, or its name at HARNESS_SOLVER_URL"
+                "There is nothing to evaluate; give a model's answers with --answers, or published "
+                "judgments with --judgments"
             )
+        self.check_budget()
+
+    def check_budget(self) -> None:
         if self.budget_usd is not None and not 0.0 <= self.budget_usd < float("inf"):
             raise UserError(f"--budget-usd is {self.budget_usd:g}; give dollars, 0 or more")
 
@@ -100,7 +99,7 @@ class EvaluateOptions(BaseModel):
             )
         if not self.data.is_dir():
             raise UserError(
-                f"`--data {self.data}` is no folder; name that of the benchmark's files"
+                f"`--data {self.data}` is not a folder; name that of the benchmark's files"
             )
         return self.data
 

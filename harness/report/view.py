@@ -26,7 +26,7 @@ ONE_SEED = "95%, over prompts only: one seed says nothing about the recipe"
 CROSSED = "95%, over seeds and prompts, which are crossed; gains are paired by both"
 """What the intervals cover."""
 
-NOT_CALIBRATED = "not calibrated (harness calibrate)"
+NOT_CALIBRATED = "not calibrated (harness evaluate alpaca_eval --calibrate)"
 
 _COMPARED = "only signs of gains and the order of rows are compared, never values"
 

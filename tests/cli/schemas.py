@@ -37,9 +37,8 @@ OUTPUTS = {
     "doctor": ("harness.cli.machine:Doctor",),
     "evaluate": (
         "harness.evaluation.scores:EvaluationSummary[]",
-        "harness.worlds.real.evaluating:EvaluationPlan",
+        "harness.evaluation.calibration:Calibration",
     ),
-    "calibrate": ("harness.evaluation.calibration:Calibration",),
     "sweep list": ("harness.sweep.declaration:Sweep[]",),
     "sweep": ("harness.report.sweep:SweepReport",),
 }

@@ -1,4 +1,4 @@
-"""`harness calibrate`: judges of all kinds, what is kept of them, and where it is said."""
+"""`harness evaluate --calibrate`: judges of all kinds, what is kept of them, where it is said."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from judge_stand_in import StandIn, completion
 from small_checkpoints import write_armo
+
+CALIBRATE = ("evaluate", "alpaca_eval", "--calibrate", "--judge")
 
 
 @pytest.fixture
@@ -41,7 +43,7 @@ def test_a_judge_at_an_endpoint_is_asked_in_both_orders_and_kept(
 ) -> None:
     with StandIn(shorter) as server:
         monkeypatch.setenv("HARNESS_JUDGE_URL", server.url)
-        found = says("calibrate", "calibrate", "gpt-4", "--published", str(published))
+        found = says("evaluate", *CALIBRATE, "gpt-4", "--judgments", str(published))
         assert server.requests == 8
     assert (found["agreement"], found["longer"], found["longer_published"]) == (0.0, 0.0, 100.0)
     assert (found["consistent"], found["first"], found["one_side"]) == (100.0, 50.0, 75.0)
@@ -54,7 +56,20 @@ def test_a_reward_model_is_calibrated_without_any_server(
 ) -> None:
     monkeypatch.setenv("HARNESS_MODELS", str(tmp_path / "models"))
     write_armo(tmp_path / "models" / "me" / "judge")
-    asked = ("calibrate", "reward:me/judge", "--published", str(published), "--limit", "3")
-    found = says("calibrate", *asked)
+    found = says("evaluate", *CALIBRATE, "reward:me/judge", "--judgments", str(published))
     assert found["identity"].startswith("me/judge@files-")
-    assert (found["comparisons"], found["consistent"], found["first"]) == (3, 100.0, 50.0)
+    assert (found["comparisons"], found["consistent"], found["first"]) == (4, 100.0, 50.0)
+
+
+def test_calibrating_stops_at_its_budget_and_needs_a_price(
+    call: Any, published: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = (*CALIBRATE, "judge", "--judgments", str(published), "--budget-usd", "0.001")
+    with StandIn(shorter) as server:
+        monkeypatch.setenv("HARNESS_JUDGE_URL", server.url)
+        assert "needs the price of judge" in call(*asked).stderr
+        monkeypatch.setenv("HARNESS_JUDGE_PRICE", "10,30")
+        stopped = call(*asked)
+        assert server.requests == 0
+    assert stopped.exit_code == 1
+    assert "Stopped before the budget of $0.00 is passed" in stopped.stderr

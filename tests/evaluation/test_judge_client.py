@@ -342,7 +342,7 @@ def test_without_a_price_the_cost_is_unknown_and_not_zero(tmp_path: Path) -> Non
         client = client_of(server, tmp_path, price=None)
         client.ask(ask_for("a"))
         assert client.ledger.spending.usd is None
-        assert estimate("judgments", "j", [ask_for("b")], client, 10).usd is None
+        assert estimate([ask_for("b")], client, 10).usd is None
 
 
 def test_an_estimate_counts_what_is_not_in_the_cache_and_sends_nothing(tmp_path: Path) -> None:
@@ -351,9 +351,9 @@ def test_an_estimate_counts_what_is_not_in_the_cache_and_sends_nothing(tmp_path:
     with StandIn() as server:
         client = client_of(server, tmp_path)
         client.ask(requests[0])
-        found = estimate("judgments", "judge", requests, client, reply_tokens=5)
+        found = estimate(requests, client, reply_tokens=5)
         assert server.requests == 1
-    assert (found.requests, found.from_cache, found.prompt_tokens) == (2, 1, 108)
+    assert (found.requests, found.from_cache) == (2, 1)
     assert found.usd == pytest.approx(1230e-6)
     assert found.usd_at_most == pytest.approx(PRICE.of(400 + 16 + TOKENS_PER_TEMPLATE, 10))
 
@@ -385,7 +385,7 @@ def test_a_model_that_thinks_is_asked_and_estimated_with_room_for_it(tmp_path: P
     request = replace(ask_for("a"), model="o1")
     with StandIn() as server:
         client = client_of(server, tmp_path)
-        found = estimate("judgments", "o1", [request], client, reply_tokens=5)
+        found = estimate([request], client, reply_tokens=5)
         client.ask(request)
         assert kept(client, request)
         assert server.bodies[0]["max_completion_tokens"] == 10 + 8192

@@ -17,7 +17,6 @@ from harness.errors import HarnessError, UserError
 from harness.evaluation.benchmarks.mt_bench import MtBench, parse_rating, score_ratings
 from harness.evaluation.files import Answer, Answers, fill, read_answers, read_records
 from harness.evaluation.scores import Judgment
-from harness.worlds.real.evaluating import Evaluating, answers_of
 
 SPPO = "gemma-2-9b-it-sppo-iter-1"
 CATEGORIES = ("writing", "math")
@@ -126,33 +125,6 @@ def test_a_refused_prompt_is_counted_with_its_reason(data: Path) -> None:
     outcomes = [Outcome([Reply(completion("[[5]]"))]), refused]
     records = bench.records(ANSWERS, named("j"), list(zip(items[:2], outcomes, strict=True)))
     assert [(r["score"], r.get("error")) for r in records] == [(5.0, None), (-1, "too long")]
-
-
-def test_the_model_answers_two_turns_at_the_category_s_temperature(
-    data: Path, tmp_path: Path
-) -> None:
-    def reply(body: Any) -> Any:
-        return completion(f"re: {body['messages'][-1]['content']}")
-
-    bench = MtBench.load(data)
-    with StandIn(reply) as server:
-        model = ServedModel(client_of(server, tmp_path), "m")
-        answers = answers_of(model, bench, lambda what, count, total: None)
-        bodies = sorted(server.bodies, key=lambda b: (b["temperature"], len(b["messages"])))
-    assert answers.by_prompt["2"] == Answer(("re: first 2", "re: second 2"))
-    assert [b["temperature"] for b in bodies] == [0.0, 0.0, 0.7, 0.7]
-    assert {b["max_tokens"] for b in bodies} == {1024}
-    assert [m["content"] for m in bodies[1]["messages"]] == ["first 2", "re: first 2", "second 2"]
-
-
-def test_an_estimate_before_there_are_answers_sends_nothing(data: Path, tmp_path: Path) -> None:
-    bench = MtBench.load(data)
-    with StandIn() as server:
-        client = client_of(server, tmp_path)
-        planned = Evaluating(bench, ServedModel(client, "m"), ServedModel(client, "j")).estimates()
-        assert server.requests == 0
-    assert [(e.what, e.requests) for e in planned] == [("answers", 4), ("judgments", 4)]
-    assert all(e.usd is not None and 0 < e.usd < (e.usd_at_most or 0) for e in planned)
 
 
 def test_an_evaluation_that_was_stopped_and_disturbed_scores_like_an_undisturbed_one(

@@ -41,7 +41,6 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "download": ("--profile micro",),
     "claims": ("table4",),
     "verify": ("",),
-    "calibrate": ("judge", "--published jsonl --limit 3"),
     "micro build": ("--output built",),
     "micro freeze": ("",),
     "micro over-optimise": ("",),
@@ -49,9 +48,13 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "sweep run": ("offline-evolve",),
     "sweep show": ("offline-evolve",),
     "sweep ui": ("offline-evolve",),
-    "evaluate mt_bench": ("--judgments jsonl", "--data folder --answers jsonl --dry-run"),
-    "evaluate arena_hard": ("--judgments jsonl", "--data folder --answers jsonl --dry-run"),
-    "evaluate alpaca_eval": ("--judgments json", "--data folder --answers jsonl --dry-run"),
+    "evaluate mt_bench": ("--judgments jsonl", "--data folder --answers jsonl"),
+    "evaluate arena_hard": ("--judgments jsonl", "--data folder --answers jsonl"),
+    "evaluate alpaca_eval": (
+        "--judgments json",
+        "--data folder --answers jsonl",
+        "--calibrate --judge j --judgments jsonl",
+    ),
     "evaluate fetch": ("mt_bench",),
     "evaluate lm_eval": ("--results json", "--model folder"),
 }
@@ -119,7 +122,6 @@ HEAVY = (
     "harness.evaluation.files.fetch",
     "harness.endpoint.client.Client.ask",
     "harness.evaluation.benchmarks.lm_eval.measure",
-    "harness.worlds.real.evaluating.LocalModel.answer",
     "os.execv",
     "os.execve",
 )

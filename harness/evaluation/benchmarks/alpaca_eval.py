@@ -153,9 +153,6 @@ class AlpacaEval(Benchmark):
         said = {q.prompt_id: files.Answer((str(record["output"]),)) for q, record in outputs}
         return files.Answers(self.inputs.reference, said)
 
-    def sampling(self, question: files.Question) -> dict[str, Json]:
-        return {"temperature": 0.7, "top_p": 0.9, "max_tokens": 2048}
-
     def read_answers(self, path: Path, model: str | None) -> files.Answers:
         return read_outputs(path, self.inputs, model)
 

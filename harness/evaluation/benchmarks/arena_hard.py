@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
 OWN_JUDGE = "gpt-4-1106-preview"
 BASELINE = "gpt-4-0314"
-ANSWER_TOKENS = 4096
 BOOTSTRAP_SEED = 0
 STRONG_VERDICT_WEIGHT = 3.0
 GAMES = 2
@@ -158,9 +157,6 @@ class ArenaHard(Benchmark):
 
     def own_anchor(self) -> files.Answers:
         return self.inputs.baseline
-
-    def sampling(self, question: files.Question) -> dict[str, Json]:
-        return {"temperature": 0.0, "max_tokens": ANSWER_TOKENS}
 
     def requests(self, answers: files.Answers, judge: ServedModel) -> list[JudgeRequest]:
         """Return two requests per question, one per game.

@@ -32,24 +32,11 @@ from harness.evaluation.benchmark import (
     Replied,
 )
 from harness.evaluation.scores import Evaluation, FloatArray, Judgment, ratio_values, tally
-from harness.runtime.stage import Json
 
 if TYPE_CHECKING:
     from harness.endpoint.client import ServedModel
 
 REFERENCE_CATEGORIES = frozenset({"math", "reasoning", "coding"})
-TEMPERATURES = {
-    "writing": 0.7,
-    "roleplay": 0.7,
-    "extraction": 0.0,
-    "math": 0.0,
-    "coding": 0.0,
-    "reasoning": 0.0,
-    "stem": 0.1,
-    "humanities": 0.1,
-}
-OTHER_TEMPERATURE = 0.7
-ANSWER_TOKENS = 1024
 JUDGE_SETTINGS = {"temperature": 0, "max_tokens": 2048}
 
 PROMPTS = {
@@ -144,10 +131,6 @@ class MtBench(Benchmark):
         guided = [q for q in questions if q.category in REFERENCE_CATEGORIES]
         files.Answers("the reference", references).to(guided)
         return MtBenchFiles(questions, references, prompts)
-
-    def sampling(self, question: files.Question) -> dict[str, Json]:
-        temperature = TEMPERATURES.get(question.category, OTHER_TEMPERATURE)
-        return {"temperature": temperature, "max_tokens": ANSWER_TOKENS}
 
     def requests(self, answers: files.Answers, judge: ServedModel) -> list[JudgeRequest]:
         found = []
