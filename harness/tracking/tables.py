@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from harness.errors import HarnessError
 from harness.registry.declared import all_profiles, all_tables
+from harness.report.answer import answer_to
 from harness.report.controls import KnownControls
 from harness.report.publication import published_folders
 from harness.report.publish import published_report
@@ -85,6 +86,7 @@ def _row(
     costs: dict[str, float],
     by_seed: Sequence[MetricValue] = (),
     suffix: str = "",
+    answer: str = "",
 ) -> Record:
     """Return the record of the report's row of that number; `suffix` ends the experiment's name."""
     table, profile, origin = report.table, report.profile, report.origin
@@ -108,6 +110,7 @@ def _row(
         "mlflow.source.name": source,
         "mlflow.source.type": "LOCAL",
         COMMIT_TAG: join(origin.commits[-1:]),
+        **({"answer": answer[:LONGEST_TAG]} if answer else {}),
     }
     if reasons := {cell.reason: None for cell in cells if cell.state == "failed" and cell.reason}:
         tags["failure"] = "; ".join(filter(None, reasons))[:LONGEST_TAG]
@@ -166,21 +169,27 @@ def published_records(results_dir: Path) -> list[Record]:
         HarnessError: A published file is missing, was modified, or matches no declaration.
     """
     controls = cache(lambda name: KnownControls(all_profiles()[name], None, results_dir))
+    reports: dict[str, list[Report]] = {}
+    for folder in published_folders(results_dir):
+        report = published_report(all_tables()[folder.name], folder, controls(folder.parent.name))
+        reports.setdefault(folder.parent.name, []).append(report)
     rows = [
         record
-        for folder in published_folders(results_dir)
-        for record in _published_rows(folder, controls(folder.parent.name))
+        for own in reports.values()
+        for answer in ["\n".join(answer_to(own, ()).lines)]
+        for report in own
+        for record in _published_rows(report, answer)
     ]
     return [*rows, *published_trials(results_dir, SUFFIX)]
 
 
-def _published_rows(folder: Path, controls: KnownControls) -> Iterator[Record]:
-    report = published_report(all_tables()[folder.name], folder, controls)
+def _published_rows(report: Report, answer: str) -> Iterator[Record]:
+    """Yield the records of a published table's rows, tagged with its profile's answer."""
     if report.origin.finished is None:
         raise HarnessError("a published table names no finished stage; publish it again")
     end, source = (
         milliseconds(report.origin.finished),
-        f"results/{folder.parent.name}/{folder.name}",
+        f"results/{report.profile_id}/{report.table_id}",
     )
     for number, row in enumerate(report.rows, start=1):
         by_seed = [
@@ -188,4 +197,4 @@ def _published_rows(folder: Path, controls: KnownControls) -> Iterator[Record]:
             for (run, seed, score), values in report.measured.items()
             if run in row.runs.values()
         ]
-        yield _row(report, number, row, source, (end, end), {}, by_seed, SUFFIX)
+        yield _row(report, number, row, source, (end, end), {}, by_seed, SUFFIX, answer)

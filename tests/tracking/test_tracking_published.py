@@ -9,6 +9,7 @@ import pytest
 
 from harness.project import results_dir
 from harness.report.publication import read_index, write_index
+from harness.report.render import escape
 from harness.tracking.record import Record
 from harness.tracking.tables import SUFFIX, published_records
 
@@ -58,3 +59,12 @@ def test_trials_of_a_published_sweep_are_there(records: dict[str, Record]) -> No
         (results_dir() / "micro" / "sweeps" / SWEEP / "report.json").read_text("utf-8")
     )
     assert len(trials) == len(report["trials"])
+
+
+def test_every_row_is_tagged_with_the_answer_that_heads_the_findings() -> None:
+    text = (results_dir() / "README.md").read_text("utf-8")
+    records = published_records(results_dir())
+    (answer,) = {record.tags["answer"] for record in records if "row" in record.params}
+    lines = answer.splitlines()
+    assert len(lines) == 6
+    assert all(escape(line) in text for line in lines)
