@@ -96,6 +96,11 @@ def calibrations_dir() -> Path:
     return work_dir() / "calibrations"
 
 
+def sweeps_dir() -> Path:
+    """Return the folder of Optuna's storages, one file per sweep."""
+    return work_dir() / "sweeps"
+
+
 def evaluations_dir() -> Path:
     """Return the folder of evaluations of real models."""
     return work_dir() / "evaluations"

@@ -38,7 +38,6 @@ TrialsOption = Annotated[
         "--trials", "N", "Trials in all, with the finished.", default="as declared", min=1
     ),
 ]
-JobsOption = Annotated[int, common.option("--jobs", "N", "Trials to run at once.")]
 NoFinalOption = Annotated[
     bool, common.option("--no-final", None, "Do not run the winner on the benchmarks.")
 ]
@@ -50,11 +49,13 @@ SHOWN_TRIALS = 10
 @group.command("list", epilog="Example: harness sweep list")
 def list_sweeps(as_json: common.JsonOption = False) -> None:
     """List the declared sweeps."""
+    from harness.project import sweeps_dir
     from harness.sweep.declaration import load_sweeps
 
     def text(_: Any) -> Iterator[Any]:
         headings = ("sweep", "settings", "objectives", "trials")
         yield text_table(headings, map(line, sweeps), right="3")
+        yield unbroken(f"\nTheir trials: optuna-dashboard {sweeps_dir() / 'NAME.log'}")
 
     def line(sweep: Sweep) -> tuple[str, ...]:
         return (
@@ -74,7 +75,7 @@ def run(
     engine: common.EngineChoice,
     name: SweepArgument,
     trials: TrialsOption = None,
-    jobs: JobsOption = 1,
+    jobs: common.JobsOption = None,
     profile: common.ProfileOption = DEFAULT_PROFILE,
     no_final: NoFinalOption = False,
     as_json: common.JsonOption = False,
@@ -87,16 +88,15 @@ def run(
     from harness.sweep.conduct import Order, run_sweep, shared_stages
 
     sweep, scale = _found(name, profile)
-    workers_of(jobs)
+    workers = workers_of(jobs)
     shared = shared_stages(sweep, scale)
-    order = Order(sweep, scale, trials, jobs, final=not no_final, where=engine.options)
+    order = Order(sweep, scale, trials, workers, final=not no_final, where=engine.options)
     out = console(stderr=as_json)
     with _watching(out) as watch:
         report = run_sweep(order, shared, common.saying(out), note, watch)
     emit(report, as_json, _text)
     if not as_json:
-        more = f"harness sweep show {name} --publish (plots), harness ui (trials)"
-        common.print_all([unbroken(f"\nMore: {more}")], out)
+        common.print_all([unbroken(f"\nMore: harness ui, or optuna-dashboard {order.file}")], out)
     if report.failed:
         raise typer.Exit(1)
 
@@ -112,44 +112,23 @@ def show(
     """Show what a sweep has found: best trials, importances, Pareto front, and the winner."""
     from harness.report.sweep import publish_sweep
     from harness.sweep.conduct import Order, stored_report
-    from harness.sweep.study import sweep_pictures
+    from harness.sweep.study import find_study, sweep_pictures
     from harness.tracking.trials import published_sweep
 
     sweep, scale = _found(name, profile)
     folder = publish.folder
-    report = stored_report(Order(sweep, scale))
+    order = Order(sweep, scale)
+    report = stored_report(order)
     if not report.trials and folder is None:
         published = published_sweep(project.results_dir(), scale.name, sweep.name)
         if published is not None:
             note(f"`{sweep.name}` was not run here; these are its published results")
             report = published
     if folder is not None:
-        place = publish_sweep(
-            report, folder, sweep_pictures(report), allow_fewer=publish.allow_fewer
-        )
+        pictures = sweep_pictures(report, find_study(order.study, order.file))
+        place = publish_sweep(report, folder, pictures, allow_fewer=publish.allow_fewer)
         note(f"published in {place}")
     emit(report, as_json, _text)
-
-
-@group.command("ui", epilog="Example: harness sweep ui online-evolve --port 8081")
-def ui(
-    name: SweepArgument,
-    port: common.PortOption = 8080,
-    profile: common.ProfileOption = DEFAULT_PROFILE,
-) -> None:
-    """Serve optuna-dashboard's pages of a sweep on this machine, until Ctrl-C.
-
-    For a sweep that was not run here, they show its published results.
-    """
-    import os
-
-    from harness.sweep.conduct import Order, dashboard_command
-
-    command = dashboard_command(Order(*_found(name, profile)), port)
-    out = console()
-    out.print(f"optuna-dashboard is at http://127.0.0.1:{port}/ (Ctrl-C stops it).", soft_wrap=True)
-    out.file.flush()
-    os.execv(command[0], command)
 
 
 @contextmanager

@@ -31,7 +31,7 @@ from harness.registry.objective import COSTS, Scalar, SweepObjective
 from harness.registry.overrides import paths_of
 from harness.registry.recipe import Recipe
 from harness.registry.schema import Id
-from harness.strict import Strict, refuse
+from harness.strict import Strict
 
 SearchPoint = Mapping[str, Scalar]
 """A value for each setting of a search space, by path."""
@@ -41,50 +41,84 @@ FOLDER = Path(__file__).resolve().parent / "declarations"
 """The sweeps that ship with the package."""
 
 
-class Parameter(Strict):
-    kind: Literal["categorical", "int", "float"]
-    choices: tuple[Scalar, ...] = ()
-    low: float | None = None
-    high: float | None = None
-    step: float | None = Field(default=None, gt=0)
-    """Distance between values, from `low`; null: 1 for integers, continuous for floats."""
-    log: bool = False
-    """Whether a number is searched on a log scale."""
+class Choices(Strict):
+    choices: tuple[Scalar, ...]
 
     @model_validator(mode="after")
-    def _consistent(self) -> Parameter:
-        low, high, step = self.span
-        numeric = self.kind != "categorical"
-        refuse(
-            (not numeric and len(set(map(repr, self.choices))) < max(2, len(self.choices)),
-             "a categorical setting needs two or more different `choices`"),
-            (numeric and (None in (self.low, self.high) or not low < high),
-             "a number needs `low` and `high`, `low` being less"),
-            (self.log and (low <= 0 or self.step is not None),
-             "`log` needs a `low` above 0 and takes no `step`"),
-            (self.kind == "int" and any(number != int(number) for number in (low, high, step)),
-             "a whole number needs whole `low`, `high` and `step`"),
-        )  # fmt: skip
+    def _differ(self) -> Choices:
+        if len(set(map(repr, self.choices))) < max(2, len(self.choices)):
+            raise ValueError("give two or more different `choices`")
+        return self
+
+
+class Floats(Strict):
+    low: float
+    high: float
+    step: float | None = Field(default=None, gt=0)
+    """Distance between values, from `low`; null: continuous."""
+    log: bool = False
+    """Whether to search on a log scale."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Floats:
+        _check_range(self.low, self.high, self.log, stepped=self.step is not None)
+        return self
+
+
+class Integers(Strict):
+    low: int
+    high: int
+    step: int = Field(default=1, gt=0)
+    log: bool = False
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Integers:
+        _check_range(self.low, self.high, self.log, stepped=self.step != 1)
+        return self
+
+
+def _check_range(low: float, high: float, log: bool, *, stepped: bool) -> None:
+    """Refuse what Optuna would refuse in the middle of a sweep."""
+    if not low < high:
+        raise ValueError("`low` must be less than `high`")
+    if log and (low <= 0 or stepped):
+        raise ValueError("`log` needs a `low` above 0 and takes no `step`")
+
+
+class Parameter(Strict):
+    """One of Optuna's `suggest_` methods, with its arguments."""
+
+    suggest_categorical: Choices | None = None
+    suggest_int: Integers | None = None
+    suggest_float: Floats | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> Parameter:
+        if len(self.model_fields_set) != 1:
+            raise ValueError("give one of `suggest_categorical`, `suggest_int` and `suggest_float`")
         return self
 
     @property
-    def span(self) -> tuple[float, float, float]:
-        """Lower bound, upper bound and step of a number; a missing bound is 0, a missing step 1."""
-        return self.low or 0.0, self.high or 0.0, self.step or 1.0
+    def call(self) -> tuple[str, dict[str, Any]]:
+        """The method, and its arguments."""
+        ((method, arguments),) = self.model_dump(exclude_unset=True).items()
+        return method, arguments
 
     @property
     def is_finite(self) -> bool:
         """Whether there are finitely many values."""
-        return self.kind != "float" or self.step is not None
+        return self.suggest_float is None or self.suggest_float.step is not None
 
     def values(self) -> tuple[Scalar, ...]:
         """Return all values of a finite parameter, or the bounds and some points in between."""
-        if self.kind == "categorical":
-            return self.choices
-        low, high, step = self.span
-        if self.kind == "int":
-            return tuple(range(int(low), int(high) + 1, int(step)))
-        if self.step is None:
+        if self.suggest_categorical is not None:
+            return self.suggest_categorical.choices
+        if self.suggest_int is not None:
+            whole = self.suggest_int
+            return tuple(range(whole.low, whole.high + 1, whole.step))
+        assert self.suggest_float is not None
+        low, high, step = self.suggest_float.low, self.suggest_float.high, self.suggest_float.step
+        if step is None:
             # Odd fractions, to catch settings that must come out as whole numbers.
             between = (low + (high - low) * share for share in (0.237, 0.5, 0.789))
             return (low, *between, high)
@@ -92,24 +126,24 @@ class Parameter(Strict):
         return tuple(round(low + i * step, 12) for i in range(count + 1))
 
     def holds(self, value: Scalar) -> bool:
-        if self.is_finite:
+        span = self.suggest_float
+        if span is None or span.step is not None:
             return value in self.values()
-        low, high, _ = self.span
-        return isinstance(value, int | float) and low <= value <= high
+        return isinstance(value, int | float) and span.low <= value <= span.high
 
 
 class Sampler(Strict):
     kind: Literal["tpe", "random", "grid"]
     """Optuna's tree-structured Parzen estimator, independent draws, or every point once."""
     seed: int = Field(ge=0, lt=2**31)
-    startup_trials: int = Field(default=10, ge=1)
+    n_startup_trials: int = Field(default=10, ge=1)
     """Random trials before the first that TPE models."""
 
 
 class Pruner(Strict):
     kind: Literal["median"]
     """Prunes a trial that is worse than the median of the others at the same step."""
-    startup_trials: int = Field(default=5, ge=1)
+    n_startup_trials: int = Field(default=5, ge=1)
     """Complete trials before any trial may be pruned."""
 
 
@@ -142,19 +176,24 @@ class Sweep(Strict):
     def _consistent(self) -> Sweep:
         endless = [name for name, p in self.space.items() if not p.is_finite]
         again = sorted(set(self.seeds) & set(self.result.seeds))
-        refuse(
-            (self.pruner and len(self.objectives) > 1,
-             "a `pruner` needs one objective: with several no trial is worse on the way; "
-             "remove the pruner or all objectives but one"),
-            (self.pruner and len(self.seeds) < 2,
-             "a `pruner` looks after each seed and there is one; give two or more `seeds`"),
-            (self.sampler.kind == "grid" and endless,
-             f"a grid has no points for `{', '.join(endless)}`; give it a `step`"),
-            (len({objective.name for objective in self.objectives}) < len(self.objectives),
-             "two `objectives` have one name; rename one"),
-            (again, f"seed {', '.join(map(str, again))} stands in `seeds` and in `result.seeds`; "
-             "the winner needs fresh ones"),
-        )  # fmt: skip
+        if self.pruner and len(self.objectives) > 1:
+            raise ValueError(
+                "a `pruner` needs one objective: with several no trial is worse on the way; "
+                "remove the pruner or all objectives but one"
+            )
+        if self.pruner and len(self.seeds) < 2:
+            raise ValueError(
+                "a `pruner` looks after each seed and there is one; give two or more `seeds`"
+            )
+        if self.sampler.kind == "grid" and endless:
+            raise ValueError(f"a grid has no points for `{', '.join(endless)}`; give it a `step`")
+        if len({objective.name for objective in self.objectives}) < len(self.objectives):
+            raise ValueError("two `objectives` have one name; rename one")
+        if again:
+            raise ValueError(
+                f"seed {', '.join(map(str, again))} stands in `seeds` and in `result.seeds`; "
+                "the winner needs fresh ones"
+            )
         for seeds in (self.seeds, self.result.seeds):
             if len(set(seeds)) < len(seeds) or not all(0 <= seed < 2**31 for seed in seeds):
                 raise ValueError("seeds must be different whole numbers from 0 to 2^31 - 1")

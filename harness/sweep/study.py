@@ -1,44 +1,26 @@
-"""The study: where its trials are stored, how the next is suggested, and what they found.
+"""Optuna's side of a sweep: the stored study, its points, and what they tell.
 
-Trials are stored in an Optuna journal in the work folder, written by one command at a time. A trial
-that is still running when the next command starts was killed, and that command completes it.
-
-A study is named after the sweep, the profile, and a digest of everything that changes its numbers:
-the declaration, and the stages of the base recipe, which cover the profile, the models and the
-code. Changing any of these starts a new study; the old one stays in the journal.
-
-Optuna does not store samplers with a study. A new sampler is made for each suggestion, seeded by
-the sweep's seed and the number of trials so far, so suggestions depend on the trials alone: a
-resumed sweep suggests what an uninterrupted one would have.
-
-Importances are computed with fANOVA for each objective separately, and are deterministic. With few
-trials, or none that differ, there is no variance to attribute and they are omitted.
+A study is in a file of the work folder, which optuna-dashboard opens. Its name contains a digest of
+everything that decides what a trial is worth, so that other settings make another study.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import optuna
-from optuna.distributions import (
-    BaseDistribution,
-    CategoricalDistribution,
-    FloatDistribution,
-    IntDistribution,
-)
 from optuna.samplers import BaseSampler, RandomSampler, TPESampler
-from optuna.storages import BaseStorage, JournalStorage
+from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
-from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
+from harness.project import sweeps_dir
 from harness.registry.objective import Scalar
 from harness.registry.profile import Profile
 from harness.report.plots import Picture, Target
@@ -46,7 +28,7 @@ from harness.report.scores import Measured
 from harness.report.sweep import SweepReport, SweepTrial, winner_scores
 from harness.runtime import Json
 from harness.runtime.stage import fingerprint_of
-from harness.sweep.declaration import Parameter, Sampler, SearchPoint, Sweep
+from harness.sweep.declaration import Sweep
 from harness.sweep.space import base_candidate, grid, validation_runs
 
 
@@ -54,7 +36,6 @@ class Note:
     """Names of a trial's Optuna user attributes."""
 
     FAILURE = "failure"  # why it failed
-    SECONDS = "seconds"  # how long it took
     REUSED = "stages reused"  # in the store when it started
     COMPUTED = "stages computed"
 
@@ -65,11 +46,12 @@ FEWEST_TRIALS = 5
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 
 
-def journal(work_dir: Path, name: str) -> Path:
-    return work_dir / "sweeps" / f"{name}.log"
+def storage_file(name: str) -> Path:
+    """Return the file with a sweep's studies, which optuna-dashboard opens."""
+    return sweeps_dir() / f"{name}.log"
 
 
-def open_journal(path: Path) -> JournalStorage:
+def _storage(path: Path) -> JournalStorage:
     path.parent.mkdir(parents=True, exist_ok=True)
     return JournalStorage(JournalFileBackend(str(path)))
 
@@ -90,114 +72,87 @@ def study_name(sweep: Sweep, profile: Profile) -> str:
     return f"{sweep.name}/{profile.name}/{fingerprint_of(identity)[:8]}"
 
 
-def open_study(sweep: Sweep, name: str, path: Path) -> optuna.Study:
+def open_study(sweep: Sweep, name: str) -> optuna.Study:
+    """Return a sweep's study, new or resumed, with its declared points queued.
+
+    Points that a stopped command left unfinished are queued again. No other command may work on
+    the study meanwhile.
+    """
     pruner: optuna.pruners.BasePruner = optuna.pruners.NopPruner()
     if sweep.pruner is not None:
-        pruner = optuna.pruners.MedianPruner(n_startup_trials=sweep.pruner.startup_trials)
+        pruner = optuna.pruners.MedianPruner(n_startup_trials=sweep.pruner.n_startup_trials)
     study = optuna.create_study(
-        storage=open_journal(path),
+        storage=_storage(storage_file(sweep.name)),
         study_name=name,
-        sampler=RandomSampler(seed=0),
         pruner=pruner,
         directions=[objective.direction for objective in sweep.objectives],
         load_if_exists=True,
     )
-    _name_axes(study, [objective.label for objective in sweep.objectives])
+    study.sampler = _sampler(sweep, len(study.trials))
+    with _quiet():
+        study.set_metric_names([objective.label for objective in sweep.objectives])
+    for point in [*sweep.enqueue, *(grid(sweep) if sweep.sampler.kind == "grid" else [])]:
+        study.enqueue_trial(dict(point), skip_if_exists=True)
+    for trial in study.get_trials(states=(TrialState.RUNNING,)):
+        study.tell(trial.number, state=TrialState.FAIL)
+    known = [trial.system_attrs.get("fixed_params") or trial.params for trial in study.trials
+             if not _was_stopped(trial)]  # fmt: skip
+    for trial in filter(_was_stopped, study.trials):
+        if trial.params.keys() == sweep.space.keys() and trial.params not in known:
+            known.append(trial.params)
+            study.enqueue_trial(trial.params)
     return study
 
 
+def _was_stopped(trial: FrozenTrial) -> bool:
+    """Return whether a trial ended because its command did."""
+    return trial.state == TrialState.FAIL and Note.FAILURE not in trial.user_attrs
+
+
 def study_names(path: Path) -> list[str]:
-    return optuna.get_all_study_names(open_journal(path)) if path.exists() else []
+    return optuna.get_all_study_names(_storage(path)) if path.exists() else []
 
 
 def find_study(name: str, path: Path) -> optuna.Study | None:
     if name not in study_names(path):
         return None
-    return optuna.load_study(study_name=name, storage=open_journal(path))
+    return optuna.load_study(study_name=name, storage=_storage(path))
 
 
-def study_of(report: SweepReport, storage: BaseStorage | None = None) -> optuna.Study:
-    """Return a study with the trials of a report, for Optuna's plots and its dashboard."""
-    study = optuna.create_study(
-        storage=storage,
-        study_name=report.study,
-        directions=[StudyDirection[o.direction.upper()] for o in report.objectives],
-    )
-    _name_axes(study, [objective.label for objective in report.objectives])
-    space = {path: _span(report, path) for path in report.space}
-    for trial in report.trials:
-        values = None if trial.values is None else [trial.values[o.name] for o in report.objectives]
-        state = TrialState[trial.state.upper()]
-        if state.is_finished() and trial.params.keys() == space.keys():
-            made = optuna.create_trial(
-                state=state,
-                params=trial.params,
-                distributions=space,
-                values=values,
-                intermediate_values=dict(trial.so_far) if len(report.objectives) == 1 else None,
-            )
-            made.datetime_start, made.datetime_complete = map(_local, (trial.started, trial.ended))
-            study.add_trial(made)
-    return study
+def _sampler(sweep: Sweep, made: int) -> BaseSampler:
+    """Return the sampler for what follows on the trials made: a resumed study draws other points.
 
-
-def sampler_for(sampler: Sampler, position: int) -> BaseSampler:
-    """Return the sampler for the trial at a position, counted from 0.
-
-    A grid ignores it: its points are enqueued in order (`take`).
+    A grid's points are all queued.
     """
-    seed = int(np.random.SeedSequence([sampler.seed, position]).generate_state(1)[0])
-    if sampler.kind != "tpe":
+    seed = sweep.sampler.seed + made
+    if sweep.sampler.kind != "tpe":
         return RandomSampler(seed=seed)
     with _quiet():
         return TPESampler(
-            n_startup_trials=sampler.startup_trials,
-            seed=seed,
-            multivariate=True,
-            constant_liar=True,
+            n_startup_trials=sweep.sampler.n_startup_trials, seed=seed, multivariate=True
         )
 
 
+def suggest(sweep: Sweep, trial: optuna.Trial) -> dict[str, Scalar]:
+    """Let Optuna choose a trial's point."""
+    for path, parameter in sweep.space.items():
+        method, arguments = parameter.call
+        getattr(trial, method)(path, **arguments)
+    return point_of(trial)
+
+
 def point_of(trial: FrozenTrial | optuna.Trial) -> dict[str, Scalar]:
-    """Return a trial's point, without the rounding errors of a stepped search."""
-    return tidy(trial.params)
-
-
-def tidy(point: SearchPoint) -> dict[str, Scalar]:
-    """Round a point's floats to 12 significant digits: 0.1 + 0.2 becomes 0.3."""
+    """Return a trial's point, without the rounding errors of a stepped search (0.1 + 0.2)."""
     return {
         path: float(f"{value:.12g}") if isinstance(value, float) else value
-        for path, value in point.items()
+        for path, value in trial.params.items()
     }
 
 
 def trials_of(sweep: Sweep, study: optuna.Study | None) -> list[FrozenTrial]:
-    """Return the trials with a full point; one killed while being suggested has a partial point."""
+    """Return the trials that came to an end of their own."""
     known = [] if study is None else study.get_trials(deepcopy=False)
-    return [trial for trial in known if trial.params.keys() == sweep.space.keys()]
-
-
-def take(
-    sweep: Sweep, study: optuna.Study, target: int, held: Collection[int] = ()
-) -> optuna.Trial | None:
-    """Return the next trial to work on, or None if the study has reached its target.
-
-    Trials that a killed command left running come first; those in `held` are already in progress.
-    """
-    trials = trials_of(sweep, study)
-    for trial in trials:
-        if trial.state == TrialState.RUNNING and trial.number not in held:
-            return optuna.Trial(study, trial._trial_id)
-    if len(trials) >= target:
-        return None
-    study.sampler = sampler_for(sweep.sampler, len(trials))
-    if not any(t.state == TrialState.WAITING for t in study.get_trials(deepcopy=False)):
-        taken = [point_of(trial) for trial in trials]
-        wanted = [*sweep.enqueue, *(grid(sweep) if sweep.sampler.kind == "grid" else [])]
-        first = next((point for point in map(tidy, wanted) if point not in taken), None)
-        if first is not None:
-            study.enqueue_trial(first)
-    return study.ask({path: _distribution(it) for path, it in sweep.space.items()})
+    return [trial for trial in known if trial.state.is_finished() and not _was_stopped(trial)]
 
 
 @contextmanager
@@ -206,36 +161,6 @@ def _quiet() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
-
-
-def _name_axes(study: optuna.Study, names: list[str]) -> None:
-    if study.metric_names != names:
-        with _quiet():
-            study.set_metric_names(names)
-
-
-def _span(report: SweepReport, path: str) -> BaseDistribution:
-    """Return the distribution that covers the values that a setting took or may take."""
-    values = [*report.space[path], *(t.params[path] for t in report.trials if path in t.params)]
-    numbers = [value for value in values if type(value) in (int, float)]
-    if len(numbers) < len(values):
-        return CategoricalDistribution(list({repr(value): value for value in values}.values()))
-    low, high = min(map(float, numbers)), max(map(float, numbers))  # type: ignore[arg-type]
-    if all(type(value) is int for value in values):
-        return IntDistribution(int(low), int(high))
-    return FloatDistribution(low, high)
-
-
-def _distribution(parameter: Parameter) -> BaseDistribution:
-    if parameter.kind == "categorical":
-        return CategoricalDistribution(parameter.choices)
-    low, high, step = parameter.span
-    if parameter.kind == "int":
-        return IntDistribution(int(low), int(high), log=parameter.log, step=int(step))
-    return FloatDistribution(low, high, log=parameter.log, step=parameter.step)
-
-
-# --- What was found ---
 
 
 def report_of(
@@ -247,6 +172,7 @@ def report_of(
 ) -> SweepReport:
     """Return a sweep's report so far; `study` is None if it has not been started."""
     trials = trials_of(sweep, study)
+    best = winner_of(sweep, trials)
     return SweepReport(
         name=sweep.name,
         question=" ".join(sweep.question.split()),
@@ -262,7 +188,7 @@ def report_of(
         target=sweep.target(),
         counted=len(trials),
         trials=tuple(trial_line(sweep, trial) for trial in trials),
-        winner=winner_of(sweep, trials),
+        winner=None if best is None else best.number,
         pareto=pareto_front(sweep, study) if len(sweep.objectives) > 1 else None,
         importances=importances(sweep, study),
         benchmarks=winner_scores(
@@ -284,7 +210,7 @@ def trial_line(sweep: Sweep, trial: FrozenTrial) -> SweepTrial:
         so_far=dict(sorted(trial.intermediate_values.items())),
         started=_in_utc(trial.datetime_start),
         ended=_in_utc(trial.datetime_complete),
-        seconds=notes.get(Note.SECONDS),
+        seconds=None if trial.duration is None else round(trial.duration.total_seconds(), 1),
         reused=notes.get(Note.REUSED, 0),
         computed=notes.get(Note.COMPUTED, 0),
         failure=notes.get(Note.FAILURE),
@@ -295,21 +221,13 @@ def _in_utc(local: datetime | None) -> str | None:
     return None if local is None else local.astimezone(UTC).isoformat(timespec="seconds")
 
 
-def _local(in_utc: str | None) -> datetime | None:
-    """Return a time as Optuna keeps it: local, without a time zone."""
-    if in_utc is None:
-        return None
-    return datetime.fromisoformat(in_utc).astimezone().replace(tzinfo=None)
-
-
-def winner_of(sweep: Sweep, trials: Sequence[FrozenTrial]) -> int | None:
-    """Return the number of the best complete trial, or None if there is none.
+def winner_of(sweep: Sweep, trials: Sequence[FrozenTrial]) -> FrozenTrial | None:
+    """Return the best complete trial, or None if there is none.
 
     The first objective decides; ties are broken by the others in order, then by the earlier trial.
     """
     complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
-    best = min(complete, key=lambda t: (_losses(sweep, t), t.number), default=None)
-    return None if best is None else best.number
+    return min(complete, key=lambda t: (_losses(sweep, t), t.number), default=None)
 
 
 def pareto_front(sweep: Sweep, study: optuna.Study | None) -> tuple[int, ...]:
@@ -349,12 +267,12 @@ def _losses(sweep: Sweep, trial: FrozenTrial) -> tuple[float, ...]:
     )
 
 
-def sweep_pictures(report: SweepReport) -> list[Picture]:
-    if not report.complete:
+def sweep_pictures(report: SweepReport, study: optuna.Study | None) -> list[Picture]:
+    if study is None or not report.complete:
         return []
     from optuna.visualization import matplotlib as plots
 
-    study, first = study_of(report), report.objectives[0].label
+    first = report.objectives[0].label
     both = [objective.label for objective in report.objectives[:2]]
     of_first: dict[str, Any] = {"target": lambda t: t.values[0], "target_name": first}
     wanted: list[tuple[str, str, Callable[[], Any]]] = [

@@ -5,13 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import optuna
 import pytest
 
-from harness.registry.declared import named_profile
-from harness.sweep.conduct import Order, dashboard_command
-from harness.sweep.declaration import FOLDER, named_sweep
-from harness.sweep.study import open_journal
+from harness.sweep.declaration import FOLDER
 
 
 @pytest.fixture
@@ -74,19 +70,6 @@ def test_without_the_final_the_winner_is_not_run(call: Any, says: Any, toys: Non
     found = says("sweep", "sweep", "run", "offline-evolve", "--trials", "1", "--no-final")
     assert [trial["state"] for trial in found["trials"]] == ["complete"]
     assert found["benchmarks"] == []
-
-
-def test_the_dashboard_of_a_sweep_that_was_not_run_here_has_the_published_trials(
-    monkeypatch: pytest.MonkeyPatch, folders: Path
-) -> None:
-    monkeypatch.setattr("harness.sweep.conduct.find_spec", lambda name: object())
-    order = Order(named_sweep("tune-dpo"), named_profile("micro"))
-    for _ in range(2):
-        where = dashboard_command(order, 8080)[3]
-    (study,) = optuna.get_all_study_names(open_journal(Path(where)))
-    found = optuna.load_study(study_name=study, storage=open_journal(Path(where)))
-    assert len(found.trials) == 12
-    assert found.metric_names == ["score", "exact", "score_1x", "exact_1x"]
 
 
 def test_a_sweep_runs_goes_on_and_is_shown(

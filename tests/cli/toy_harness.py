@@ -22,7 +22,7 @@ TOY_SWEEP = {
     "name": "toy",
     "question": "Which share?",
     "recipe": {"algorithm": "dpo", "chain": ["human", "eva"], "creator": {"evolved_share": 0.8}},
-    "space": {"recipe.creator.evolved_share": {"kind": "categorical", "choices": [0.4, 0.8]}},
+    "space": {"recipe.creator.evolved_share": {"suggest_categorical": {"choices": [0.4, 0.8]}}},
     "objectives": [{"name": "win_rate", "measure": "val_wr", "direction": "maximize"}],
     "seeds": [0],
     "sampler": {"kind": "grid", "seed": 0},

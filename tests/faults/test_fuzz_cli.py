@@ -47,7 +47,6 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "sweep list": ("",),
     "sweep run": ("offline-evolve",),
     "sweep show": ("offline-evolve",),
-    "sweep ui": ("offline-evolve",),
     "evaluate mt_bench": ("--judgments jsonl", "--data folder --answers jsonl"),
     "evaluate arena_hard": ("--judgments jsonl", "--data folder --answers jsonl"),
     "evaluate alpaca_eval": (

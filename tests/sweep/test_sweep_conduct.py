@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from pathlib import Path
-
 import pytest
-from toy_sweep import SHARE, micro, order_of, toy
+from toy_sweep import FUNCTIONS, SHARE, choice, micro, order_of, toy
 
-from harness.errors import HarnessError
 from harness.report.sweep import SweepReport
-from harness.sweep.conduct import run_sweep, shared_stages, stored_report
+from harness.sweep.conduct import run_sweep, shared_stages
 from harness.sweep.declaration import Sweep
 from harness.sweep.space import final_runs
 
 SWEEP = toy(
-    space={SHARE: {"kind": "categorical", "choices": [0.2, 0.4, 0.8]}},
+    space={SHARE: choice(0.2, 0.4, 0.8)},
     sampler={"kind": "grid", "seed": 0},
     trials=3,
     recipe={"algorithm": "dpo", "chain": ["human", "eva"], "creator": {"evolved_share": 0.6}},
@@ -23,11 +19,11 @@ SWEEP = toy(
 NO_MLFLOW = "sqlite:////dev/null/mlflow.db"
 
 
-def conducted(sweep: Sweep, work_dir: Path, jobs: int) -> tuple[SweepReport, list[str], list[str]]:
+def conducted(sweep: Sweep, jobs: int) -> tuple[SweepReport, list[str], list[str]]:
     said: list[str] = []
     warned: list[str] = []
     shared = shared_stages(sweep, micro())
-    order = order_of(sweep, work_dir, jobs=jobs)
+    order = order_of(sweep, jobs=jobs)
     report = run_sweep(order, shared, said.append, warned.append)
     return report, said, warned
 
@@ -37,19 +33,19 @@ def values(report: SweepReport) -> dict[object, object]:
 
 
 @pytest.fixture(autouse=True)
-def _no_mlflow(monkeypatch: pytest.MonkeyPatch) -> None:
+def _toys_without_mlflow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", NO_MLFLOW)
+    monkeypatch.setattr("harness.pipeline.steps.FUNCTIONS", FUNCTIONS)
+    monkeypatch.setattr("harness.pipeline.factory.needed_modules", lambda stages: [])
 
 
-def test_a_whole_sweep_ends_with_the_numbers_known_by_hand_and_again_computes_nothing(
-    work_dir: Path,
-) -> None:
+def test_a_whole_sweep_ends_with_the_numbers_known_by_hand_and_again_computes_nothing() -> None:
     """Values are 10 x share + 0.5. What kills do to a sweep is among the faults.
 
     On the benchmarks the winner's skill is 8 plus its seed and the base recipe's 6 plus it, so the
     gain is 2.
     """
-    report, _, _ = conducted(SWEEP, work_dir, jobs=1)
+    report, _, _ = conducted(SWEEP, jobs=1)
     expected = {share: {"win_rate": pytest.approx(10 * share + 0.5)} for share in (0.2, 0.4, 0.8)}
     assert values(report) == expected
     assert len(report.trials) == report.counted == 3
@@ -57,7 +53,7 @@ def test_a_whole_sweep_ends_with_the_numbers_known_by_hand_and_again_computes_no
     for score in report.benchmarks:
         assert score.gain == pytest.approx(2.0)
         assert score.mean == pytest.approx(8.0 + 10.5)
-    again, said, warned = conducted(SWEEP, work_dir, jobs=2)
+    again, said, warned = conducted(SWEEP, jobs=2)
     assert again == report
     assert any("0 to compute" in line for line in said)
     assert len(warned) == 1
@@ -71,13 +67,3 @@ def test_the_winner_s_runs_have_seeds_that_no_trial_has_seen() -> None:
     assert all(set(run.asked) == answered for run in runs)
     base = final_runs(SWEEP, micro(), {SHARE: 0.6})  # which the winner may be
     assert {run.run_id for run in base} == {"toy-winner"}
-
-
-def test_a_stage_that_every_trial_needs_ends_the_sweep_before_a_trial_begins(
-    work_dir: Path,
-) -> None:
-    order = order_of(SWEEP, work_dir)
-    broken = replace(order, functions={**order.functions, "annotate": "toy_sweep:nothing"})
-    with pytest.raises(HarnessError, match=r"shared by all trials: the stage .* failed"):
-        run_sweep(broken, shared_stages(SWEEP, micro()), lambda line: None, lambda line: None)
-    assert stored_report(order).trials == ()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from toy_sweep import METRIC, OFFLINE, SHARE, micro, toy
+from toy_sweep import METRIC, OFFLINE, SHARE, choice, micro, toy
 
 from harness.errors import UserError
 from harness.registry.documents import RegistryError
@@ -17,7 +17,7 @@ from harness.sweep.declaration import Parameter, load_sweeps, named_sweep
 from harness.sweep.space import base_candidate, validation_runs
 
 TWO = [{**OFFLINE["objectives"][0], "name": name} for name in ("a", "b")]
-SHARES = {"kind": "categorical", "choices": [0.2, 0.4]}
+SHARES = choice(0.2, 0.4)
 
 
 def test_the_shipped_sweeps_can_run_at_every_point_on_micro() -> None:
@@ -81,10 +81,12 @@ def test_the_paper_s_setting_is_a_point_of_offline_evolve() -> None:
             {"space": {"recipe.creator.evolved_shar": SHARES}},
             f"no setting `recipe.creator.evolved_shar`; did you mean `{SHARE}`?",
         ),
-        ({"space": {SHARE: {"kind": "float", "low": 0.8, "high": 0.2}}}, "`low` being less"),
-        ({"space": {SHARE: {"kind": "categorical", "choices": [1]}}}, "two or more different"),
-        ({"space": {SHARE: {"kind": "float", "low": 0, "high": 1, "log": True}}}, "above 0"),
-        ({"space": {SHARE: {"kind": "int", "low": 0.5, "high": 2}}}, "whole `low`"),
+        ({"space": {SHARE: {"suggest_float": {"low": 0.8, "high": 0.2}}}}, "less than `high`"),
+        ({"space": {SHARE: choice(1)}}, "two or more different"),
+        ({"space": {SHARE: {"suggest_float": {"low": 0, "high": 1, "log": True}}}}, "above 0"),
+        ({"space": {SHARE: {"suggest_int": {"low": 0.5, "high": 2}}}}, "low: "),
+        ({"space": {SHARE: {"suggest_floats": {"low": 0, "high": 2}}}}, "`suggest_float`?"),
+        ({"space": {SHARE: {}}}, "give one of `suggest_categorical`"),
         ({"objectives": []}, "at least 1 item"),
         (
             {"objectives": [{"name": "c", "measure": "rollouts", "direction": "minimize"}]},
@@ -100,7 +102,7 @@ def test_the_paper_s_setting_is_a_point_of_offline_evolve() -> None:
         ({"pruner": {"kind": "median"}, "objectives": TWO}, "a `pruner` needs one objective"),
         (
             {"sampler": {"kind": "grid", "seed": 0},
-             "space": {SHARE: {"kind": "float", "low": 0.2, "high": 0.8}}},
+             "space": {SHARE: {"suggest_float": {"low": 0.2, "high": 0.8}}}},
             "a grid has no points for",
         ),
         ({"sampler": {"kind": "tpe"}}, "this key is missing"),
@@ -147,9 +149,9 @@ def test_the_worked_example_of_the_docs_can_run_at_every_point(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("parameter", "values"),
     [
-        ({"kind": "int", "low": 1, "high": 7, "step": 3}, (1, 4, 7)),
-        ({"kind": "float", "low": 0.1, "high": 0.4, "step": 0.1}, (0.1, 0.2, 0.3, 0.4)),
-        ({"kind": "categorical", "choices": ["a", None, 2]}, ("a", None, 2)),
+        ({"suggest_int": {"low": 1, "high": 7, "step": 3}}, (1, 4, 7)),
+        ({"suggest_float": {"low": 0.1, "high": 0.4, "step": 0.1}}, (0.1, 0.2, 0.3, 0.4)),
+        (choice("a", None, 2), ("a", None, 2)),
     ],
 )
 def test_the_values_of_a_finite_parameter(

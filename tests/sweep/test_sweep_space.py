@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from toy_sweep import METRIC, SHARE, micro, toy
+from toy_sweep import METRIC, SHARE, choice, micro, toy
 
 from harness.errors import UserError
 from harness.pipeline.algorithm import Run
@@ -34,10 +34,6 @@ ONLINE = {"algorithm": "rloo", "online": {"prompts": "eva"}}
 RATIO = "recipe.online.ratio_evol"
 
 
-def choice(*values: Any) -> dict[str, Any]:
-    return {"kind": "categorical", "choices": list(values)}
-
-
 def test_a_point_is_laid_over_recipe_and_profile() -> None:
     known = micro()
     sweep = toy(space={SHARE: choice(0.2, 0.4), "profile.training.dpo.beta": choice(0.1, 0.5)})
@@ -54,8 +50,8 @@ def test_a_point_is_laid_over_recipe_and_profile() -> None:
     [
         (ONLINE, {RATIO: choice(0.5, 1.5)}, "less than or equal to 1"),
         (ONLINE, {RATIO: choice(0.5, 0.3)}, "of a mini-batch of 8 is 2.4 prompts"),
-        (ONLINE, {RATIO: {"kind": "float", "low": 0.0, "high": 1.0}}, "not a whole number"),
-        (ONLINE, {"recipe.online.n_new": {"kind": "int", "low": 0, "high": 4}}, "n_new 0"),
+        (ONLINE, {RATIO: {"suggest_float": {"low": 0.0, "high": 1.0}}}, "not a whole number"),
+        (ONLINE, {"recipe.online.n_new": {"suggest_int": {"low": 0, "high": 4}}}, "n_new 0"),
         (ONLINE, {"recipe.online.buffer": choice(0.001, 0.32)}, "buffer 0.001"),
         (ONLINE, {"recipe.online.minibatch": choice(8, 24)}, "minibatch 24"),
         (None, {"recipe.creator.fraction": choice(0.1, 0.25)}, "40% of the mix"),
@@ -93,7 +89,7 @@ def test_a_setting_the_profile_has_not_is_answered_with_the_nearest(path: str, w
 def test_few_points_are_all_checked_and_of_many_the_corners() -> None:
     """4 x 2 = 8 points; 1000 x 2 have 2 x 2 corners."""
     assert len(points(toy())) == 8
-    wide = toy(space={SHARE: {"kind": "float", "low": 0, "high": 0.999, "step": 0.001},
+    wide = toy(space={SHARE: {"suggest_float": {"low": 0, "high": 0.999, "step": 0.001}},
                       METRIC: choice("a_min", "var")})  # fmt: skip
     found = points(wide)
     assert len(found) == MOST_POINTS

@@ -7,15 +7,12 @@ from pathlib import Path
 
 import pytest
 from mlflow import MlflowClient
-from toy_sweep import SHARE, InlineEngine, order_of, toy
+from toy_sweep import SHARE, InlineEngine, choice, micro, order_of, toy
 from typer.testing import CliRunner
 
 from harness.cli.main import app
 from harness.report.sweep import SweepTrial
-from harness.runtime import Store
-from harness.sweep.conduct import Conductor, stored_report, trial_records
-from harness.sweep.study import open_study
-from harness.tracking import Mlflow
+from harness.sweep.conduct import Order, run_sweep, shared_stages, stored_report
 from harness.tracking.connection import default_uri
 from harness.tracking.trials import trial_record
 
@@ -50,11 +47,10 @@ def test_a_record_says_what_the_trial_is() -> None:
 def test_ended_trials_are_written_once_and_to_any_server(
     work_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sweep = toy(space={SHARE: {"kind": "categorical", "choices": [0.2, 0.4]}}, trials=2)
-    order = order_of(sweep, work_dir)
-    study, mlflow = open_study(sweep, order.study, order.journal), Mlflow(work_dir, pytest.fail)
-    engine = InlineEngine(Store(order.store_dir))
-    Conductor(order, engine, study, mlflow, lambda line: None).work()  # type: ignore[arg-type]
+    sweep = toy(space={SHARE: choice(0.2, 0.4)}, trials=2)
+    monkeypatch.setattr(Order, "engine", lambda order: InlineEngine())
+    order = order_of(sweep, final=False)
+    run_sweep(order, shared_stages(sweep, micro()), lambda line: None, pytest.fail)
     client = MlflowClient(default_uri(work_dir))
     experiment = client.get_experiment_by_name("sweeps/toy/micro").experiment_id
     runs = {run.info.run_name: run for run in client.search_runs([experiment])}
@@ -64,7 +60,6 @@ def test_ended_trials_are_written_once_and_to_any_server(
         assert run.info.status == "FINISHED"
         assert run.data.params == {SHARE: str(trial.params[SHARE])}
         assert run.data.metrics["win_rate"] == (trial.values or {})["win_rate"]
-    assert mlflow.write(trial_records(order, study)) == {"unchanged": 2}
     monkeypatch.setattr("harness.sweep.conduct.load_sweeps", lambda: {"toy": sweep})
     (synced,) = json.loads(CliRunner().invoke(app, ["sync", "--json"]).stdout)["items"]
     assert synced == {"what": "sweep toy/micro", "runs": 2, "changes": {"unchanged": 2}}

@@ -1,53 +1,69 @@
-"""One working process: values by hand, pruning, reuse, failures, and what MLflow is told."""
+"""Trials: values by hand, pruning, reuse, failures, Ctrl-C, and what is queued again."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
+import optuna
 import pytest
-from toy_sweep import SHARE, InlineEngine, QuietMlflow, order_of, toy
+from optuna.trial import TrialState
+from toy_sweep import METRIC, SHARE, InlineEngine, choice, order_of, toy
 
+from harness.errors import HarnessError, UserError
 from harness.report.sweep import SweepReport
-from harness.runtime import Interrupted, Store
-from harness.sweep.conduct import Conductor, stored_report
+from harness.runtime import Interrupted, Plan, Stage
+from harness.sweep.conduct import Order, run_sweep, shared_stages, stored_report
 from harness.sweep.declaration import Sweep
-from harness.sweep.study import open_study
+from harness.sweep.study import open_study, point_of, trials_of
 
-SHARES = {SHARE: {"kind": "categorical", "choices": [0.2, 0.4, 0.6, 0.8]}}
+SHARES = {SHARE: choice(0.2, 0.4, 0.6, 0.8)}
 GRID = {"kind": "grid", "seed": 0}
+SWEEP = toy(space=SHARES, sampler=GRID)
+
+
+@pytest.fixture(autouse=True)
+def _no_mlflow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:////dev/null/mlflow.db")
+
+
+@pytest.fixture
+def worked(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return a function that works on a sweep until it has its trials, and returns what it said."""
+
+    def work(sweep: Sweep, engine: InlineEngine | None = None, **changes: Any) -> list[str]:
+        said: list[str] = []
+        monkeypatch.setattr(Order, "engine", lambda order: engine or InlineEngine())
+        order = order_of(sweep, final=False, **changes)
+        run_sweep(order, shared_stages(sweep, order.profile), said.append, lambda line: None)
+        return said
+
+    return work
 
 
 class Stopped(InlineEngine):
-    """An engine in which Ctrl-C comes with the first stage."""
+    """An engine in which Ctrl-C comes with the judge of the trial that is the `trial`-th."""
 
-    def run(self, plan: Any) -> Any:
-        raise Interrupted("stopped")
+    def __init__(self, trial: int) -> None:
+        super().__init__()
+        self.left = trial
 
-
-def worked(
-    sweep: Sweep, work_dir: Path, engine: InlineEngine | None = None, **changes: Any
-) -> tuple[list[str], list[Any]]:
-    """Work on a sweep until it has its trials; return what was said, and what was tracked."""
-    order = order_of(sweep, work_dir, **changes)
-    said: list[str] = []
-    mlflow = QuietMlflow()
-    engine = engine or InlineEngine(Store(order.store_dir))
-    study = open_study(sweep, order.study, order.journal)
-    conductor: Any = Conductor(order, engine, study, mlflow, said.append)  # type: ignore[arg-type]
-    conductor.work()
-    return said, mlflow.records
+    def run(self, plan: Plan) -> Any:
+        if any(stage.kind == "judge" for stage in plan):
+            self.left -= 1
+            if self.left == 0:
+                raise Interrupted("stopped")
+        return super().run(plan)
 
 
-def found(sweep: Sweep, work_dir: Path) -> SweepReport:
-    return stored_report(order_of(sweep, work_dir))
+def found(sweep: Sweep) -> SweepReport:
+    return stored_report(order_of(sweep))
 
 
-def test_a_trial_is_worth_the_mean_over_its_seeds(work_dir: Path) -> None:
+def test_a_trial_is_worth_the_mean_over_its_seeds(worked: Any) -> None:
     """Skill 10 x share + seed, seeds 0 and 1: 10 x share + 0.5."""
-    sweep = toy(space=SHARES, sampler=GRID)
-    worked(sweep, work_dir)
-    report = found(sweep, work_dir)
+    worked(SWEEP)
+    report = found(SWEEP)
     assert [trial.state for trial in report.trials] == ["complete"] * 4
     for trial in report.trials:
         share = trial.params[SHARE]
@@ -58,71 +74,105 @@ def test_a_trial_is_worth_the_mean_over_its_seeds(work_dir: Path) -> None:
     assert [trial.params[SHARE] for trial in report.best()] == [0.8, 0.6, 0.4, 0.2]
 
 
-def test_trials_share_what_does_not_depend_on_their_point(work_dir: Path) -> None:
-    """The first trial computes all. Others differ in mix, train, answer and judge: 4 a seed."""
-    sweep = toy(space=SHARES, sampler=GRID)
-    said, _ = worked(sweep, work_dir)
-    first, *others = found(sweep, work_dir).trials
-    total = first.computed
-    assert first.reused == 0
-    assert [(t.reused, t.computed) for t in others] == [(total - 8, 8)] * 3
-    assert f"0 of {total} stages reused, {total} to compute" in said[0]
-    assert f"{total - 8} of {total} stages reused, 8 to compute" in said[2]
+def test_the_points_of_a_grid_are_computed_together_and_each_stage_once(worked: Any) -> None:
+    """They share 26 stages; each has its own mix, train, answer and judge for each seed."""
+    engine = InlineEngine()
+    said = worked(SWEEP, engine)
+    assert len({stage.fingerprint for stage in engine.computed}) == len(engine.computed)
+    (line,) = [line for line in said if "grid" in line]
+    assert line == "all points of the grid: 26 of 58 stages reused, 32 to compute"
+    assert [(trial.reused, trial.computed) for trial in found(SWEEP).trials] == [(34, 0)] * 4
 
 
-def test_a_trial_worse_than_the_median_is_pruned_after_its_first_seed(work_dir: Path) -> None:
-    """The grid's order is 0.8, 0.2, 0.6, 0.4, and a first seed is worth 10 x share.
+def test_drawn_trials_share_what_does_not_depend_on_their_point(worked: Any) -> None:
+    sweep = toy(space=SHARES, trials=3)
+    worked(sweep)
+    trials = found(sweep).trials
+    assert len(trials) == 3
+    for i, trial in enumerate(trials):
+        again = trial.params in [other.params for other in trials[:i]]
+        assert (trial.reused, trial.computed) == ((34, 0) if again else (26, 8))
+
+
+def test_a_trial_worse_than_the_median_is_pruned_after_its_first_seed(worked: Any) -> None:
+    """A first seed is worth 10 x share: 8, 2, 6, 4 in the order in which the points are queued.
 
     After the two startup trials 6 is above the median of 8 and 2, and 4 below that of 8, 2 and 6.
     """
-    pruner = {"kind": "median", "startup_trials": 2}
-    sweep = toy(space=SHARES, sampler={"kind": "grid", "seed": 3}, pruner=pruner)
-    said, records = worked(sweep, work_dir)
-    trials = found(sweep, work_dir).trials
-    assert [10 * float(str(trial.params[SHARE])) for trial in trials] == [8, 2, 6, 4]
+    queued = tuple({SHARE: share} for share in (0.8, 0.2, 0.6, 0.4))
+    pruner = {"kind": "median", "n_startup_trials": 2}
+    sweep = toy(space=SHARES, enqueue=queued, pruner=pruner)
+    said = worked(sweep)
+    trials = found(sweep).trials
     assert [trial.so_far[1] for trial in trials] == pytest.approx([8, 2, 6, 4])
     assert [trial.state for trial in trials] == ["complete"] * 3 + ["pruned"]
     assert [set(trial.so_far) for trial in trials] == [{1, 2}] * 3 + [{1}]
-    assert [record.tags["trial.state"] for record in records] == [trial.state for trial in trials]
+    assert [trial.computed for trial in trials] == [8, 8, 8, 4]
     assert any("pruned at 4 after 1 of 2 seeds" in line for line in said)
 
 
-def test_trials_of_a_batch_come_out_as_alone_and_share_their_stages(work_dir: Path) -> None:
-    sweep = toy(space=SHARES, sampler=GRID)
-    worked(sweep, work_dir / "alone")
-    engine = InlineEngine(Store(work_dir / "batch" / "store"))
-    worked(sweep, work_dir / "batch", engine, jobs=3)
-    alone, batch = (found(sweep, work_dir / name).trials for name in ("alone", "batch"))
-    assert [(t.params, t.values) for t in batch] == [(t.params, t.values) for t in alone]
-    assert len({stage.fingerprint for stage in engine.computed}) == len(engine.computed)
+def test_a_failed_stage_fails_its_trial_and_no_other(worked: Any) -> None:
+    def fails(stage: Stage) -> bool:
+        return stage.settings.get("evolved_share") == 0.6
 
-
-def test_a_failed_stage_fails_its_trial_and_no_other(work_dir: Path) -> None:
-    sweep = toy(space=SHARES, sampler=GRID)
-    said, records = worked(sweep, work_dir, InlineEngine(Store(work_dir / "store"), "mix"))
-    report = found(sweep, work_dir)
-    assert [trial.state for trial in report.failed] == ["fail"] * 4
-    assert all("the toy is broken" in str(trial.failure) for trial in report.failed)
-    assert report.counted == 4
-    assert report.winner is None
+    said = worked(SWEEP, InlineEngine(fails))
+    report = found(SWEEP)
+    (failed,) = report.failed
+    assert failed.params == {SHARE: 0.6}
+    assert "the toy is broken" in str(failed.failure)
+    assert (report.counted, len(report.complete)) == (4, 3)
     assert any("failed: " in line and "the toy is broken" in line for line in said)
-    assert [record.status for record in records] == ["FAILED"] * 4
 
 
-def test_a_stopped_trial_is_finished(work_dir: Path) -> None:
-    sweep = toy(space=SHARES, sampler=GRID)
-    with pytest.raises(Interrupted, match="stopped in trial 0"):
-        worked(sweep, work_dir, Stopped(Store(work_dir / "store")))
-    worked(sweep, work_dir)
-    report = found(sweep, work_dir)
+def test_a_stage_that_every_trial_needs_ends_the_sweep_before_a_trial_begins(worked: Any) -> None:
+    with pytest.raises(HarnessError, match=r"the stage .* failed: the toy is broken"):
+        worked(SWEEP, InlineEngine(lambda stage: stage.kind == "annotate"))
+    assert found(SWEEP).trials == ()
+
+
+@pytest.mark.parametrize("kind", ["grid", "random", "tpe"])
+def test_a_stopped_trial_is_done_again_and_computes_only_what_is_missing(
+    worked: Any, kind: str
+) -> None:
+    """Stopped in its third trial (on a grid, all points are computed first)."""
+    sweep = toy(space=SHARES, sampler={"kind": kind, "seed": 0, "n_startup_trials": 2})
+    stops = 4 if kind == "grid" else 3
+    with pytest.raises(Interrupted):
+        worked(sweep, Stopped(stops))
+    (stopped,) = [trial.params for trial in opened(sweep).trials if trial.state == TrialState.FAIL]
+    before = found(sweep)
+    assert (before.counted, before.failed) == (2, [])
+    worked(sweep)
+    report = found(sweep)
     assert (report.counted, len(report.complete), report.failed) == (4, 4, [])
-    assert [trial.number for trial in report.trials] == [0, 1, 2, 3]
-    assert {trial.params[SHARE] for trial in report.complete} == {0.2, 0.4, 0.6, 0.8}
+    assert stopped in [trial.params for trial in report.trials[2:]]
+    if kind == "grid":
+        assert {trial.params[SHARE] for trial in report.complete} == {0.2, 0.4, 0.6, 0.8}
+    assert any("4 of 4 trials done" in line for line in worked(sweep))
+    assert found(sweep) == report
 
 
-def test_other_settings_make_another_study(work_dir: Path) -> None:
+def opened(sweep: Sweep) -> optuna.Study:
+    return open_study(sweep, order_of(sweep).study)
+
+
+def test_a_killed_trial_is_queued_once_however_often_the_study_is_opened() -> None:
+    """One that was killed before it had a point is not."""
+    sweep = toy(trials=9)
+    killed = opened(sweep).ask()
+    point: dict[str, Any] = {SHARE: killed.suggest_float(SHARE, 0.2, 0.8, step=0.2)}
+    point |= {METRIC: killed.suggest_categorical(METRIC, ["a_min", "var"])}
+    opened(sweep).ask()
+    for _ in range(2):
+        study = opened(sweep)
+        waiting = [trial for trial in study.trials if trial.state == TrialState.WAITING]
+        assert [trial.system_attrs["fixed_params"] for trial in waiting] == [point]
+        assert trials_of(sweep, study) == []
+
+
+def test_other_settings_make_another_study() -> None:
     names = {
-        order_of(sweep, work_dir).study
+        order_of(sweep).study
         for sweep in (
             toy(),
             toy(space=SHARES),
@@ -132,11 +182,35 @@ def test_other_settings_make_another_study(work_dir: Path) -> None:
         )
     }
     assert len(names) == 5
-    assert order_of(toy(trials=9, result={"seeds": [5]}), work_dir).study in names
+    assert order_of(toy(trials=9, result={"seeds": [5]})).study in names
 
 
-def test_points_that_are_to_be_tried_first_are(work_dir: Path) -> None:
-    first = {SHARE: 0.4, "recipe.creator.metric": "var"}
+def test_points_that_are_to_be_tried_first_are(worked: Any) -> None:
+    first = {SHARE: 0.4, METRIC: "var"}
     sweep = toy(enqueue=[first], trials=2)
-    worked(sweep, work_dir)
-    assert found(sweep, work_dir).trials[0].params == first
+    worked(sweep)
+    assert found(sweep).trials[0].params == first
+
+
+def test_more_trials_are_drawn_anew(worked: Any) -> None:
+    """A resumed study with the same seed would draw the same points again."""
+    space = {SHARE: {"suggest_float": {"low": 0.2, "high": 0.8}}}
+    sweep = toy(space=space, sampler={"kind": "random", "seed": 0})
+    worked(sweep, trials=2)
+    worked(sweep, trials=4)
+    assert len({trial.params[SHARE] for trial in found(sweep).trials}) == 4
+
+
+def test_one_command_at_a_time_works_on_a_sweep(work_dir: Path) -> None:
+    order = order_of(toy())
+    busy = pytest.raises(UserError, match="is running in this work folder")
+    with order.alone(), busy, order.alone():
+        pass
+
+
+def test_a_stepped_float_has_no_rounding_error() -> None:
+    study = optuna.create_study()
+    study.enqueue_trial({"a": 0.1 + 0.2})
+    trial = study.ask()
+    trial.suggest_float("a", 0.0, 1.0)
+    assert point_of(trial) == {"a": 0.3}

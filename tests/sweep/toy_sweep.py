@@ -8,15 +8,15 @@ seed. The judge scores four validation prompts with the skill, less or more by o
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from harness.pipeline.factory import KINDS
+from harness.project import store_dir
 from harness.registry.profile import Profile, load_profiles
 from harness.runtime import Plan, RunOutcome, Stage, StageContext, Store
 from harness.runtime.stage import PROGRESS, append_point
@@ -35,8 +35,8 @@ OFFLINE: Mapping[str, Any] = {
     "question": "Which share?",
     "recipe": {"algorithm": "dpo", "chain": ["human", "eva"]},
     "space": {
-        SHARE: {"kind": "float", "low": 0.2, "high": 0.8, "step": 0.2},
-        METRIC: {"kind": "categorical", "choices": ["a_min", "var"]},
+        SHARE: {"suggest_float": {"low": 0.2, "high": 0.8, "step": 0.2}},
+        METRIC: {"suggest_categorical": {"choices": ["a_min", "var"]}},
     },
     "objectives": [{"name": "win_rate", "measure": "val_wr", "direction": "maximize"}],
     "seeds": [0, 1],
@@ -54,43 +54,38 @@ def micro() -> Profile:
     return load_profiles()["micro"]
 
 
-def order_of(sweep: Sweep, work_dir: Path, **changes: Any) -> Order:
-    settings: dict[str, Any] = {
-        "sweep": sweep,
-        "profile": micro(),
-        "work_dir": work_dir,
-        "store_dir": work_dir / "store",
-        "functions": FUNCTIONS,
-    }
-    return Order(**{**settings, **changes})
+def choice(*values: Any) -> dict[str, Any]:
+    return {"suggest_categorical": {"choices": list(values)}}
+
+
+def order_of(sweep: Sweep, **changes: Any) -> Order:
+    return Order(sweep, micro(), **changes)
 
 
 class InlineEngine:
-    """Computes stages in this process; `failing` names a kind that fails."""
+    """Computes stages in this process; `fails` says which fail."""
 
-    def __init__(self, store: Store, failing: str = "") -> None:
-        self.store = store
-        self.failing = failing
+    def __init__(self, fails: Callable[[Stage], bool] = lambda stage: False) -> None:
+        self.store = Store(store_dir())
+        self.fails = fails
         self.computed: list[Stage] = []
         self.on_event: Any = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
 
     def run(self, plan: Plan) -> RunOutcome:
         done: list[Stage] = []
         for stage in plan.pending(self.store):
-            if stage.kind == self.failing:
+            if self.fails(stage):
                 return RunOutcome(tuple(done), {stage: "the toy is broken"}, {})
             compute(self.store, stage)
             done.append(stage)
         self.computed += done
         return RunOutcome(tuple(done), {}, {})
-
-
-class QuietMlflow:
-    def __init__(self) -> None:
-        self.records: list[Any] = []
-
-    def attempt(self, records: Any) -> None:
-        self.records = records()
 
 
 def compute(store: Store, stage: Stage) -> None:
