@@ -113,9 +113,6 @@ def test_a_report_of_nothing_has_no_numbers() -> None:
     assert frame["mean"].isna().all()
     assert set(frame["paper"].notna()) == {True}
     assert "not run" in repr(report)
-    html = report._repr_html_()
-    assert "Arena-Hard" in html
-    assert "not run" in html
 
 
 def test_a_report_is_written_in_every_format_by_its_name(folder: Path) -> None:
@@ -127,8 +124,6 @@ def test_a_report_is_written_in_every_format_by_its_name(folder: Path) -> None:
         ("txt", "Table 4"),
         ("md", "# Table 4"),
         ("json", "["),
-        ("csv", "table,row,label"),
-        ("tex", r"\documentclass"),
         ("html", "<!DOCTYPE html>"),
     ):
         file = report.save(folder / f"x.{ending}")
@@ -137,7 +132,7 @@ def test_a_report_is_written_in_every_format_by_its_name(folder: Path) -> None:
         (lambda: report.text("nonsense"), "there is no format `nonsense`"),
         (lambda: report.text("markdwon"), "did you mean `markdown`"),
         (lambda: report.save("x.docx"), "has no ending of a report"),
-        (lambda: harness.load("figure10").report(seeds=0).text("csv"), "not as csv"),
+        (lambda: harness.load("figure10").report(seeds=0).text("html"), "not as html"),
     ):
         with pytest.raises(harness.UserError, match=words):
             call()

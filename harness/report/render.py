@@ -1,18 +1,14 @@
-"""Render reports for the terminal and as Markdown, CSV, JSON, and LaTeX.
+"""Render reports for the terminal and as Markdown and JSON.
 
 Text comes from `harness.report.view` and tables from `harness.report.blocks`; HTML is
-`harness.report.page`. Terminal output fits in 80 columns. CSV has one line per cell with numbers at
-full precision; missing values are `NA`, which statistics programs understand, with the reason in
-`state`.
+`harness.report.page`. Terminal output fits in 80 columns.
 """
 
 from __future__ import annotations
 
-import csv
 import functools
 import io
 import re
-import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -300,175 +296,8 @@ def _others(
         yield title, page.relative_to(results_dir).as_posix(), said.get(view.plain(title), ())
 
 
-# --- CSV, JSON, LaTeX ---
-
-MISSING = "NA"
-
-CSV_HEAD = tuple(
-    "table row label column benchmark unit profile scale seeds state mean ci_low ci_high "
-    "baseline_row gain gain_ci_low gain_ci_high paper paper_gain worth worth_low worth_high "
-    "worth_beyond paper_worth paper_worth_beyond runs judge reward_models creators".split()
-)
-"""CSV columns. Numbers are in the column's unit. Seeds and runs are separated by spaces; models,
-whose names contain spaces, by `; `. A score's worth is in multiples of the human prompts; for one
-outside the curve, `worth_beyond` gives the side instead: `above` or `below`."""
-
-MODELS = ("reward_models", "creators")
-
-
-def as_csv(reports: Iterable[Report]) -> str:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, CSV_HEAD, lineterminator="\n", extrasaction="ignore")
-    writer.writeheader()
-    for report in reports:
-        names = view.row_names(report)
-        columns = {column.id: column for column in report.table.columns}
-        for cell in report.cells:
-            column, known = columns[cell.column], cell.as_json()
-            for name in ("worth", "paper_worth"):
-                worth = known[name] or dict.fromkeys(("times", "low", "high", "beyond"))
-                known |= {f"{name}_{what}": number for what, number in worth.items()}
-                known[name] = worth["times"]
-            known["paper"] = cell.paper_printed
-            writer.writerow({
-                **{name: _text(value) for name, value in known.items()},
-                **{name: _inert("; ".join(getattr(cell, name))) or MISSING for name in MODELS},
-                "label": _inert(names[cell.row]),
-                "benchmark": _inert(view.plain(f"{column.benchmark}, {column.printed}")),
-                "unit": column.unit,
-            })  # fmt: skip
-    return text.getvalue()
-
-
-def _inert(text: str) -> str:
-    """Quote text that a spreadsheet would take for a formula."""
-    return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text
-
-
-def _text(value: object) -> str:
-    if value is None:
-        return MISSING
-    if isinstance(value, list):
-        return " ".join(map(str, value)) or MISSING
-    return repr(value) if isinstance(value, float) else str(value)
+# --- JSON ---
 
 
 def as_json(cells: Sequence[Cell]) -> str:
     return dumps([cell.as_json() for cell in cells])
-
-
-LATEX_HEAD = r"""\documentclass[a4paper]{article}
-\usepackage[margin=2cm]{geometry}
-\usepackage{booktabs}
-\begin{document}
-"""
-
-_SPECIAL = {
-    "\\": r"\textbackslash{}",
-    "{": r"\{",
-    "}": r"\}",
-    "$": r"\char36{}",
-    "&": r"\&",
-    "#": r"\#",
-    "%": r"\%",
-    "_": r"\_",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": "$<$",
-    ">": "$>$",
-    "|": "$|$",
-    '"': "{''}",
-    "`": r"\`{}",
-    # Two consecutive hyphens would become a dash.
-    "-": "{-}",
-    "±": r"$\pm$",
-    "−": r"$-$",
-    "·": r"$\cdot$",
-    "→": r"$\rightarrow$",
-    "≤": r"$\le$",
-    "≥": r"$\ge$",
-    "×": r"$\times$",
-    "–": "--",
-    "—": "---",
-    "“": "{``}",
-    "”": "{''}",
-    "’": "'",
-    "…": r"\ldots{}",
-    "\u00b2": r"$^2$",
-}
-
-_GREEK = "alpha beta gamma delta eta theta lambda mu pi rho sigma tau phi".split()
-
-_SYMBOLS = _SPECIAL | {
-    unicodedata.lookup(f"GREEK SMALL LETTER {'LAMDA' if n == 'lambda' else n.upper()}"): rf"$\{n}$"
-    for n in _GREEK
-}
-
-_BARRED = re.compile("(.)\u0304")
-
-
-_SAID = ("Inadmissible", "Intervals", "Power", "Controls")
-"""The facts included in a report's first caption."""
-
-
-def as_latex(reports: Iterable[Report]) -> str:
-    """Return reports as one LaTeX document of booktabs tables, one per column of each report.
-
-    It compiles with pdfLaTeX and needs only `booktabs` and `geometry`; its tables can be copied out
-    unchanged. All data text is escaped; a character that the font may lack is written as its code
-    point.
-    """
-    # LaTeX can hold only a limited number of unplaced floats, so flush them after each report.
-    parts = ["".join(_latex_tables(report)) + "\n\\clearpage\n" for report in reports]
-    return f"{LATEX_HEAD}{''.join(parts)}\n\\end{{document}}\n"
-
-
-def _latex_tables(report: Report) -> Iterator[str]:
-    said = {name: text for name, text in view.facts(report) if name in _SAID}
-    about = " ".join(f"{name}: {text}." for name, text in said.items())
-    for block in number_blocks(report):
-        if block.head:
-            title, notes = block.title.removesuffix("."), " ".join(block.notes)
-            yield _latex_table(block, f"{view.heading(report)}. {title}. {notes} {about}".rstrip())
-            about = ""  # only once per report
-
-
-def _latex_table(block: Block, caption: str) -> str:
-    head = " & ".join(_label(text.replace("\n", " ")) for text in block.head)
-    rows = "".join(f"{' & '.join(map(_label, row))} \\\\\n" for row in block.rows)
-    return (
-        "\n\\begin{table}[htbp]\n\\centering\n\\small\n"
-        f"\\caption{{{latex_escape(caption)}}}\n"
-        f"\\begin{{tabular}}{{l{'r' * (len(block.head) - 1)}}}\n"
-        f"\\toprule\n{head} \\\\\n\\midrule\n{rows}\\bottomrule\n"
-        "\\end{tabular}\n\\end{table}\n"
-    )
-
-
-def _label(text: str) -> str:
-    parts = (
-        rf"\textsubscript{{{latex_escape(part.text)}}}" if part.low else latex_escape(part.text)
-        for part in view.label_parts(text)
-    )
-    return "".join(parts)
-
-
-def latex_escape(text: str) -> str:
-    """Escape text so that LaTeX prints it literally, on one line."""
-    shown = []
-    for i, part in enumerate(_BARRED.split(view.plain(text))):
-        if i % 2:  # a barred character, typeset in math mode
-            bare = part if part.isascii() and part.isalnum() else r"\cdot"
-            shown.append(rf"$\bar{{{bare}}}$")
-        else:
-            shown.append("".join(map(_character, part)))
-    return "".join(shown)
-
-
-def _character(character: str) -> str:
-    """Return a character if the font has it (accents included), else its code point."""
-    if character in _SYMBOLS or character.isascii():
-        return _SYMBOLS.get(character, character)
-    accented = len(unicodedata.normalize("NFD", character)) == 2
-    known = accented and "\u00c0" <= character <= "\u00ff"
-    return character if known else f"[U+{ord(character):04X}]"

@@ -35,8 +35,6 @@ class Format(StrEnum):
     terminal = "terminal"
     markdown = "markdown"
     json = "json"
-    csv = "csv"
-    latex = "latex"
     html = "html"
 
 

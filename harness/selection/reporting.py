@@ -50,8 +50,6 @@ ENDINGS = {
     ".txt": Format.terminal,
     ".md": Format.markdown,
     ".json": Format.json,
-    ".csv": Format.csv,
-    ".tex": Format.latex,
     ".html": Format.html,
 }
 """The format of a saved report, by file suffix."""
@@ -84,23 +82,6 @@ class Reports:
 
     def __repr__(self) -> str:
         return self.text(full=False)
-
-    def _repr_html_(self) -> str:
-        """Render the reports for a notebook."""
-        from html import escape
-
-        import pandas as pd
-
-        from harness.report.blocks import number_blocks
-
-        blocks = [b for report in self.tables for b in number_blocks(report)]
-        blocks += [] if self.figure is None else self.figure.blocks
-        return "".join(
-            f"<h4>{escape(block.title)}</h4>"
-            + "".join(f"<p>{escape(note)}</p>" for note in block.notes)
-            + pd.DataFrame(block.rows, columns=list(block.head)).to_html(index=False)
-            for block in blocks
-        )
 
     @property
     def failed(self) -> Mapping[str, str]:
@@ -143,7 +124,7 @@ class Reports:
         """Render the reports as text.
 
         Args:
-            form: The format: `terminal`, `markdown`, `json`, `csv`, `latex` or `html`.
+            form: The format: `terminal`, `markdown`, `json` or `html`.
             full: For `terminal`, include all columns, where prompts lie, and assumptions.
 
         Raises:
@@ -159,10 +140,6 @@ class Reports:
             return self.page()
         if form is Format.json:
             return render.as_json([cell for report in self.tables for cell in report.cells])
-        if form is Format.csv:
-            return render.as_csv(self.tables)
-        if form is Format.latex:
-            return render.as_latex(self.tables)
         if form is Format.markdown:
             return "\n".join(map(render.as_markdown, self.tables))
         return "\n".join(render.as_text(report, full=full) for report in self.tables)
@@ -170,7 +147,7 @@ class Reports:
     def save(self, path: str | Path) -> Path:
         """Write the reports to a file in the format of its suffix, and return its path.
 
-        Suffixes are `.txt`, `.md`, `.json`, `.csv`, `.tex` and `.html`.
+        Suffixes are `.txt`, `.md`, `.json` and `.html`.
 
         Raises:
             UserError: The suffix is unknown, or its format is not available for a figure.

@@ -39,7 +39,7 @@ MISTAKES = {
     "report nothing": "there is no table `nothing`",
     "report all-offline --publish --json": "leave out the other options",
     "report --all table4": "name one table, or ask for every one with `--all`",
-    "report figure5 --format csv": "`figure5` is a figure",
+    "report figure5 --format html": "`figure5` is a figure",
     "report figure5 --published": "with `--published` the published ones",
     "report table4 --published --rows eva-var": "what is published has the rows and seeds it has",
     "report table4 --rows dpo-1 --format html": "a page has all rows",

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-import io
+import json
 import re
 import shutil
 from pathlib import Path
@@ -65,32 +64,31 @@ def test_nothing_is_published_in_place_of_what_is_there(
 def test_what_is_published_is_printed_without_a_store(call: Any) -> None:
     """Table 4 as published, and all tables with the answer that stands in their findings."""
     cells = read_published(results_dir() / "micro" / "table4")[0].cells
-    lines = call("report", "table4", "--published", "--format", "csv").stdout.splitlines()
-    assert len(lines) == 1 + len(cells)
+    found = json.loads(call("report", "table4", "--published", "--json").stdout)["items"]
+    assert len(found) == len(cells)
     printed = " ".join(call("report", "--all", "--published").stdout.split())
     findings = (results_dir() / "README.md").read_text(encoding="utf-8")
     lines = [line for line in findings.splitlines() if line.startswith("- ")][:5]
     assert all(" ".join(line.replace("\\", "").split()) in printed for line in lines)
 
 
-def test_all_tables_as_csv_are_one_list_of_cells(call: Any) -> None:
+def test_all_tables_as_json_are_one_list_of_cells(call: Any) -> None:
     """The tables that can run, whose cells are all there without a number."""
-    result = call("report", "--all", "--format", "csv", "--seeds", "0")
+    result = call("report", "--all", "--json", "--seeds", "0")
     assert result.exit_code == 0, result.stderr
-    lines = list(csv.DictReader(io.StringIO(result.stdout)))
+    cells = json.loads(result.stdout)["items"]
     left_out = [line for line in result.stderr.splitlines() if "is left out" in line]
     tables = {name: len(t.rows) * len(t.columns) for name, t in all_tables().items()}
-    shown = {line["table"] for line in lines}
+    shown = {cell["table"] for cell in cells}
     assert len(shown) == len(tables) - len(left_out)
-    assert len(lines) == sum(tables[name] for name in shown)
-    assert {line["state"] for line in lines} == {"not_run"}
-    assert {line["mean"] for line in lines} == {"NA"}
+    assert len(cells) == sum(tables[name] for name in shown)
+    assert {cell["state"] for cell in cells} == {"not_run"}
+    assert {cell["mean"] for cell in cells} == {None}
 
 
 @pytest.mark.parametrize(
     ("form", "words"),
     [
-        ("latex", "\\begin{tabular}"),
         ("markdown", "# Table 4"),
         ("json", '"table": "table4"'),
         ("terminal", "Table 4"),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import itertools
 import math
 from collections.abc import Callable, Mapping
@@ -34,7 +32,7 @@ from harness.report.controls import (
     worth_of,
 )
 from harness.report.model import CheckedControl
-from harness.report.render import as_csv, as_markdown, as_text
+from harness.report.render import as_markdown, as_text
 from harness.report.scores import Measured, RunScores
 from harness.runtime import Store
 from harness.statistics import ScoreMatrix
@@ -343,15 +341,6 @@ def test_with_controls_a_table_says_power_and_worth(
     assert "of a tripling of human prompts (+4.0" in text
     assert cells["dpo-1", "ah_wr"].worth is None
     assert cells["base", "ah_wr"].worth is None
-    (line,) = (
-        line
-        for line in csv.DictReader(io.StringIO(as_csv([report])))
-        if (line["row"], line["column"]) == ("eva-uniform", "ah_wr")
-    )
-    worth = uniform.worth
-    for name, value in (("", worth.times), ("_low", worth.low), ("_high", worth.high)):
-        assert line[f"worth{name}"] == ("NA" if value is None else repr(value))
-    assert (line["paper_worth"], line["worth_beyond"]) == (repr(uniform.paper_worth.times), "NA")
 
 
 def test_a_row_that_is_itself_a_dose_has_no_worth() -> None:
