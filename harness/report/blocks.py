@@ -7,7 +7,7 @@ comparison, training prompts, creator, online training, cost, and assumptions.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from harness.registry.profile import benchmark_of
@@ -35,6 +35,7 @@ from harness.report.view import (
     state_words,
 )
 from harness.statistics import share_interval
+from harness.words import counted
 
 Found = TypeVar("Found", bound=OfRow)
 
@@ -183,16 +184,40 @@ def summary_blocks(report: Report, intervals: bool = False) -> list[Block]:
         rows.append((titles[found.column], signs, *beside, *spearman, found.scale))
     notes: tuple[str, ...] = (
         "Signs: gains over the baseline row that point the way the paper's do. "
-        "ρ: Spearman's rank correlation of ours with the paper's over the rows but the baseline, "
-        "with its 95% interval over seeds and prompts.",
+        "ρ: Spearman's rank correlation of ours with the paper's over the rows but the baseline. "
+        "Range: the middle 95% of ρ over resampled seeds and prompts, not an interval around it; "
+        "over few rows ρ takes few values, and can stand at an end of its range.",
+        *_orders(report, titles),
     )
     if intervals:
         notes += (
             "The interval of the share of signs is Clopper and Pearson's, as if gains over one "
             "baseline were independent of each other: a coin would agree in half of them.",
         )
-    head = ("column", "signs", *(("95%",) if intervals else ()), "ρ", "95%", "scale")
+    head = ("column", "signs", *(("95%",) if intervals else ()), "ρ", "range", "scale")
     return [Block("Beside the paper", notes, head, tuple(rows))]
+
+
+def _orders(report: Report, titles: Mapping[str, str]) -> Iterator[str]:
+    """Say in how many columns the rows are ordered as in the paper, and where they are not."""
+    ranked = [
+        (titles[found.column], rho, low, high)
+        for found in report.summary
+        if (rho := found.spearman) is not None
+        and (low := found.spearman_low) is not None
+        and (high := found.spearman_high) is not None
+    ]
+    if not ranked:
+        return
+    like = sum(low > 0 for _, _, low, _ in ranked)
+    against = [f"{name} (ρ {signed(rho, 2)})" for name, rho, _, high in ranked if high < 0]
+    leaning = [f"{name} (ρ {signed(rho, 2)})" for name, rho, low, high in ranked if rho < 0 <= high]
+    yield (
+        f"Rows are ordered as in the paper (range above 0) in {like} of "
+        f"{counted(len(ranked), 'column')}; the other way round (range below 0) in "
+        f"{', '.join(against) or 'none'}; leaning that way, undecided, in "
+        f"{', '.join(leaning) or 'none'}."
+    )
 
 
 def _signs_interval(summary: ColumnSummary) -> str:

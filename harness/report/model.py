@@ -139,7 +139,8 @@ class ColumnSummary(Part):
     """Spearman's rank correlation with the paper over the ranked rows; null as for `signs_agree`,
     with fewer than four rows, or if one side is constant."""
     spearman_low: float | None = None
-    """Lower end of the 95% interval over seeds and prompts."""
+    """Lower end of the middle 95% over resampled seeds and prompts. It is not an interval around
+    `spearman`, which takes few values over few rows and can stand at either end."""
     spearman_high: float | None = None
 
 
