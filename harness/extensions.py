@@ -183,14 +183,23 @@ def benchmark_place(name: str) -> str:
 JUDGES = Extensible("judge", {})
 """Judges that are functions; all others are models at an endpoint. See `judge`."""
 
-REWARDS = Extensible("reward", {"math": "harness.models.checkable:MATH"})
+REWARDS = Extensible(
+    "reward",
+    {
+        "math": "harness.models.checkable:MATH",
+        "instructions": "harness.worlds.instructions.rules:RULES",
+    },
+)
 """Rewards that are functions of a prompt and its answers; others are models. See `reward`."""
 
 CREATORS = Extensible(
     "evolving method",
     # Each world implements these in its own way; this is where each one's effect is described.
     dict.fromkeys(
-        ("evol_instruct", "evol_quality", "evol_complexity", "self_instruct", "appendix_f"),
+        (
+            *("evol_instruct", "evol_quality", "evol_complexity", "self_instruct", "appendix_f"),
+            "by_policy",
+        ),
         "harness.worlds.real.creator:METHODS",
     ),
 )

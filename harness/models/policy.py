@@ -204,11 +204,38 @@ def next_tokens(
     """Draw B tokens from B x V logits, given B numbers in [0, 1); see the module docstring."""
     if temperature == 0:
         return logits.argmax(dim=-1)
-    probabilities, tokens = (logits.float() / temperature).softmax(-1).sort(-1, descending=True)
+    probabilities = (logits.float() / temperature).softmax(-1)
+    if probabilities.shape[-1] <= HEAD:
+        ordered, tokens = probabilities.sort(-1, descending=True)
+        return _drawn(ordered, tokens, top_p, uniforms)
+    # Sorting a large vocabulary costs more than the model itself; its head decides nearly always.
+    head, tokens = probabilities.topk(HEAD)
+    drawn = _drawn(head, tokens, top_p, uniforms, whole=False)
+    reached = top_p if top_p < 1 else uniforms.to(head)
+    rest = (head.sum(-1) <= reached).nonzero()[:, 0]
+    if len(rest):
+        ordered, others = probabilities[rest].sort(-1, descending=True)
+        drawn[rest] = _drawn(ordered, others, top_p, uniforms[rest])
+    return drawn
+
+
+HEAD = 256
+"""Tokens sorted first in a vocabulary larger than that."""
+
+
+def _drawn(
+    probabilities: torch.Tensor,
+    tokens: torch.Tensor,
+    top_p: float,
+    uniforms: torch.Tensor,
+    *,
+    whole: bool = True,
+) -> torch.Tensor:
+    """Draw from tokens in descending order of probability: all, or enough to hold the draw."""
     cumulative = probabilities.cumsum(-1)
     # A token is in the nucleus if those before it fall short of `top_p`; the first always is.
     size = (cumulative - probabilities < top_p).sum(-1, keepdim=True)
-    mass = cumulative.gather(-1, size - 1)
+    mass = cumulative.gather(-1, size - 1) if whole or top_p < 1 else 1.0
     drawn = (cumulative <= uniforms.to(cumulative)[:, None] * mass).sum(-1, keepdim=True)
     # For u close to 1, u times the mass can round up to the mass itself.
     return tokens.gather(-1, torch.minimum(drawn, size - 1))[:, 0]

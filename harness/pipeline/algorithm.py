@@ -69,6 +69,9 @@ from harness.runtime.stage import Json, Stage
 from harness.selectors.eva import StreamSettings
 from harness.selectors.selector import Sizes
 
+ORACLE: Mapping[str, str] = {"best": "var", "worst": "a_min_inv"}
+"""The metric by which an oracle with many answers chooses the best and the worst prompts."""
+
 INDEPENDENT = ("self_instruct",)
 """Built-in evolving methods whose rewrites of a prompt do not build on one another."""
 
@@ -302,31 +305,44 @@ class _Step:
         settings: dict[str, Json] = {"fraction": fraction, "seed": self.seed}
         if creator.shuffled:
             settings["shuffled"] = True
+        metric, sampling, n = creator.metric, str(creator.sampling), None
         if creator.oracle is not None:
-            settings["oracle"] = creator.oracle
-            probe = self.planner.probed(policy, self.label)
-            return self._stage("choose", settings, {"prompts": prompts, "probe": probe})
+            n = self.planner.profile.selection.oracle_answers
+            if n is None:
+                settings["oracle"] = creator.oracle
+                probe = self.planner.probed(policy, self.label)
+                return self._stage("choose", settings, {"prompts": prompts, "probe": probe})
+            # Many answers of their own tell how much a prompt's rewards vary under this policy.
+            metric, sampling = ORACLE[creator.oracle], "greedy"
         settings |= {
-            "metric": creator.metric,
-            "sampling": creator.sampling,
+            "metric": metric,
+            "sampling": sampling,
             "too_few": self.planner.profile.selection.too_few,
-            **METRICS.identity(creator.metric),
+            **METRICS.identity(metric),
         }
         role = self.recipe.informativeness_reward_model_at(self.number)
-        _, rewards = self._rollouts(policy, prompts, role)
+        _, rewards = self._rollouts(policy, prompts, role, n)
         return self._stage("select", settings, {"prompts": prompts, "rewards": rewards})
 
     def _rollouts(
-        self, policy: Stage | None, prompts: Stage, role: RewardRole | None = None
+        self,
+        policy: Stage | None,
+        prompts: Stage,
+        role: RewardRole | None = None,
+        n: int | None = None,
     ) -> tuple[Stage, Stage]:
         role = role or self.recipe.reward_model_at(self.number)
-        return self.planner.rollouts(self.label, policy, prompts, role)
+        return self.planner.rollouts(self.label, policy, prompts, role, n)
 
     def _pairs(self, completions: Stage, rewards: Stage, only: Stage | None = None) -> Stage:
         inputs = {"completions": completions, "rewards": rewards}
         if only is not None:
             inputs["only"] = only
-        return self._stage("pair", self.planner.profile.pairs.model_dump(), inputs)
+        pairing, profile = self.planner.profile.pairs, self.planner.profile
+        settings: dict[str, Json] = {"drop_ties": pairing.drop_ties}
+        if pairing.open_cut:
+            settings["open_from"] = profile.generation.max_new_tokens
+        return self._stage("pair", settings, inputs)
 
     def _train(self, policy: Stage | None, pairs: Stage) -> Stage:
         algorithm, profile = str(self.recipe.algorithm), self.planner.profile

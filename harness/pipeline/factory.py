@@ -253,14 +253,20 @@ class StageFactory:
         return {"reward_model": self.stage("reward_model", own, {}, f"reward model {role}")}
 
     def rollouts(
-        self, label: str, policy: Stage | None, prompts: Stage, role: RewardRole
+        self,
+        label: str,
+        policy: Stage | None,
+        prompts: Stage,
+        role: RewardRole,
+        n: int | None = None,
     ) -> tuple[Stage, Stage]:
-        """Return the stages with a policy's answers to prompts and with their rewards.
+        """Return the stages with a policy's answers to prompts, `n` each, and with their rewards.
 
         A pairwise reward model rewards an answer with its mean win probability over the prompt's
         answers.
         """
         settings: dict[str, Json] = {**self.profile.generation.model_dump(), **self.engine}
+        settings["n"] = n or settings["n"]
         inputs = {"prompts": prompts, **self.with_policy(settings, policy)}
         completions = self.stage("generate", settings, inputs, label)
         annotating: dict[str, Json] = {}

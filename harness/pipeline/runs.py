@@ -27,6 +27,7 @@ from harness.registry.profile import (
     benchmark_of,
     lacking_rows,
     supported_rows,
+    table_at,
     table_unsupported,
 )
 from harness.registry.recipe import Recipe
@@ -79,7 +80,8 @@ def plan_table(
     `rows` defaults to all; the baselines of the named rows are added, since gains need them.
     """
     _check_seeds(seeds)
-    if rows is None and table.controls:
+    table = table_at(table, profile)
+    if rows is None and (table.controls or profile.columns):
         # Only those the profile can run; the report lists the others.
         rows = supported_rows(table, profile) or None
     wanted = table.rows

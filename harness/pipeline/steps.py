@@ -37,11 +37,11 @@ from harness.worlds.lookup import (
 from harness.worlds.stage_io import (
     ATTEMPT_SCHEMA,
     COMPLETION_SCHEMA,
-    PAIR_SCHEMA,
     PROMPT_SCHEMA,
     SELECTED_SCHEMA,
     Result,
     Rows,
+    pair_schema,
     progress_callback,
     read_prompts,
     read_rewards,
@@ -171,7 +171,7 @@ def evolve_stage(ctx: StageContext) -> Result:
     return [vars(prompt) for prompt in result.prompts], summary
 
 
-@writes("pairs", PAIR_SCHEMA)
+@writes("pairs", pair_schema)
 def pair_stage(ctx: StageContext) -> Result:
     """Pair each prompt's best answer with its worst; only prompts in `only`, if given."""
     ids, rewards = read_rewards(ctx.inputs["rewards"])
@@ -192,19 +192,22 @@ def pair_stage(ctx: StageContext) -> Result:
         if best == worst and ctx.settings["drop_ties"]:
             continue
         answers = completions[i * rewards.shape[1] : (i + 1) * rewards.shape[1]]
-        rows.append(
-            {
-                **{name: answers[best][name] for name in PROMPT_SCHEMA.names},
-                "chosen": answers[best]["completion"],
-                "rejected": answers[worst]["completion"],
-                "reward_chosen": float(rewards[i, best]),
-                "reward_rejected": float(rewards[i, worst]),
-            }
-        )
+        row = {
+            **{name: answers[best][name] for name in PROMPT_SCHEMA.names},
+            "chosen": answers[best]["completion"],
+            "rejected": answers[worst]["completion"],
+            "reward_chosen": float(rewards[i, best]),
+            "reward_rejected": float(rewards[i, worst]),
+        }
+        if "open_from" in ctx.settings:
+            longest = cast(int, ctx.settings["open_from"])
+            row["chosen_open"] = answers[best]["n_tokens"] >= longest
+            row["rejected_open"] = answers[worst]["n_tokens"] >= longest
+        rows.append(row)
     return rows, {"pairs": len(rows), "ties": ties}
 
 
-@writes("pairs", PAIR_SCHEMA)
+@writes("pairs", pair_schema)
 def mix_stage(ctx: StageContext) -> Result:
     base, evolved = (pairs_of(ctx.inputs[name]) for name in ("base", "evolved"))
     share = cast(float, ctx.settings["evolved_share"])
@@ -214,7 +217,7 @@ def mix_stage(ctx: StageContext) -> Result:
     return rows, {"asked": wanted, "evolved": min(wanted, len(evolved))}
 
 
-@writes("pairs", PAIR_SCHEMA)
+@writes("pairs", pair_schema)
 def join_stage(ctx: StageContext) -> Result:
     """Combine and shuffle all original and all evolved pairs."""
     rows = [row for name in ("base", "evolved") for row in pairs_of(ctx.inputs[name])]
@@ -222,7 +225,7 @@ def join_stage(ctx: StageContext) -> Result:
     return [rows[i] for i in order], None
 
 
-@writes("pairs", PAIR_SCHEMA)
+@writes("pairs", pair_schema)
 def repeat_stage(ctx: StageContext) -> Result:
     """Repeat pairs until there are `size` of them."""
     size, rng = cast(int, ctx.settings["size"]), np.random.default_rng(ctx.seed)
@@ -301,7 +304,7 @@ def rewards_of(ctx: StageContext, reads: Reads, setting: str = "reward_model") -
     return runtime_of(identity).rewards(identity, reads, dtype)
 
 
-@writes("pairs", PAIR_SCHEMA)
+@writes("pairs", pair_schema)
 def rewrite_stage(ctx: StageContext) -> Result:
     """Let the policy revise the chosen answers.
 

@@ -44,12 +44,16 @@ from harness.strict import Strict, refuse
 WORLD = "world"
 """What a profile names as model, prompts or creator to use the embedded world's."""
 
+INSTRUCTIONS = "instructions"
+"""What a profile names as prompts, creator, reward model or judge to use that world's."""
+
 
 class PromptSettings(Strict):
     source: str
     """A dataset on the Hub (`owner/name`), or a path to a `.jsonl` or `.parquet` file or a dataset
-    folder, each with a `prompt` column; or `world` for the embedded one. A relative path is
-    resolved against the current folder, then against the work folder."""
+    folder, each with a `prompt` column; or `world` for the embedded one's, or `instructions` for
+    prompts with instructions that can be checked. A relative path is resolved against the current
+    folder, then against the work folder."""
     revision: str | None = Field(default=None, pattern="^[0-9a-f]{40}$")
     """Commit of a Hub dataset; required for one."""
     splits: tuple[str, ...] = ()
@@ -72,7 +76,8 @@ class RewardTraining(Strict):
 
 class CreatorModel(Strict):
     source: str
-    """The rewriting model, by its name at an endpoint, or `world` for the embedded rewriter."""
+    """The rewriting model, by its name at an endpoint, or `world` for the embedded rewriter, or
+    `instructions` for the one by rule."""
     methods: tuple[Method, ...]
     online_method: Method = "evol_instruct"
     """Evolving method for online runs, whose recipes name none."""
@@ -96,12 +101,18 @@ class Pairing(Strict):
 
     drop_ties: bool
     """Whether to drop prompts whose rewards are all equal; their pairs carry no signal."""
+    open_cut: bool = False
+    """Whether an answer that was cut off at the limit of tokens is trained on without the end of
+    the turn, which the policy did not write; the policy's chat template must know `open`."""
 
 
 class SelectionSettings(Strict):
     too_few: Literal["error", "uniform"]
     """What to do if fewer prompts than draws have positive weight: fail, or draw the rest
     uniformly."""
+    oracle_answers: Count | None = None
+    """Answers per prompt, apart from those trained on, by whose variance of reward the oracle
+    chooses prompts; null where the oracle is the embedded world's or there is none."""
 
 
 class Generation(Strict):
@@ -204,6 +215,9 @@ class Profile(documents.Sourced):
     serving: Serving | None = None
     """Servers that the harness starts; null if all run elsewhere."""
     benchmarks: dict[Id, BenchmarkSettings]
+    columns: tuple[Column, ...] = ()
+    """What every table shows at this profile, best first, if it measures none of the paper's
+    columns; empty to show a table's own."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Profile:
@@ -349,8 +363,12 @@ def unsupported(recipe: Recipe, columns: Iterable[Column], profile: Profile) -> 
             (recipe.rewriter and not profile.rewriter, "rewriter"),
             (trains_on_matched(recipe) and profile.prompts.matched is None,
              "prompts matched to the hard benchmark"),
-            ("off_target" in recipe.chain and not embedded, "prompts that are off target"),
-            (asks_oracle(recipe) and not embedded, "oracle to choose prompts"),
+            ("off_target" in recipe.chain
+             and not (embedded or profile.prompts.source == INSTRUCTIONS),
+             "prompts that are off target"),
+            (asks_oracle(recipe) and not embedded
+             and (profile.selection.oracle_answers is None or recipe.is_online),
+             "oracle to choose prompts"),
             (recipe.creator.reach is not None and not embedded, "creator whose reach can be set"),
         )
         if lacks
@@ -363,14 +381,40 @@ def unsupported(recipe: Recipe, columns: Iterable[Column], profile: Profile) -> 
     return reasons
 
 
+def table_at(table: Table, profile: Profile) -> Table:
+    """Return a table as a profile shows it: with the profile's own columns, if it has any.
+
+    What the paper prints and claims is about its own columns, so nothing of it is left. A column
+    that changes the recipe keeps its place and reads the profile's main score.
+    """
+    if not profile.columns or table.columns[0].reads == profile.columns[0].reads:
+        return table
+    main, first = profile.columns[0], table.columns[0]
+    columns = profile.columns
+    if any(column.recipe for column in table.columns):
+        read = main.model_dump(exclude={"id", "printed", "metric", "recipe"})
+        columns = tuple(Column(**{**column.model_dump(), **read}) for column in table.columns)
+    known = {first.id: columns[0].id}
+    controls = [
+        {**control.model_dump(), "column": known[control.column]}
+        for control in table.controls
+        if control.column in known
+    ]
+    told = table.model_dump(exclude={"columns", "controls", "claims", "study"})
+    rows = [{**row, "values": {}, "printed_notes": {}} for row in told["rows"]]
+    return Table.model_validate({**told, "rows": rows, "columns": columns, "controls": controls})
+
+
 def table_unsupported(
     table: Table, profile: Profile, rows: Sequence[Row] | None = None
 ) -> list[str]:
     """Return why a profile cannot run a table, or some of its rows; empty if it can.
 
-    Controls run as far as possible: a profile can run them if it can run any row.
+    Controls, and any table at a profile with its own columns, run as far as possible: a profile
+    can run them if it can run any row.
     """
-    if rows is None and table.controls:
+    table = table_at(table, profile)
+    if rows is None and (table.controls or profile.columns):
         each = [table_unsupported(table, profile, [row]) for row in table.rows]
         return [] if not all(each) else each[0]
     reasons = [
@@ -379,6 +423,8 @@ def table_unsupported(
         for run_id, recipe in table.recipes(row).items()
         for reason in unsupported(recipe, table.read_of(row, run_id), profile)
     ]
+    if profile.columns and any(row.kind == "prompts" for row in rows or table.rows):
+        reasons.append(f"`{profile.name}` scores answers and no prompts")
     return list(dict.fromkeys(reasons + _study_unsupported(table, profile, rows)))
 
 

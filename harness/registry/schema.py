@@ -29,6 +29,7 @@ Id = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.+-]*$")]
 SHIPPED_SCORES: Final[tuple[str, ...]] = (
     "ah_wr", "ah_len", "ah_exact", "mt_avg", "mt_t1", "mt_t2", "ae_lc", "ae_wr",
     "complexity", "quality", "musr_ta", "tqa_gen", "wmdp", "gsm8k", "gsm_plus", "mmlu_pro",
+    "if_strict", "if_soft", "if_len", "if_distinct", "if_logp", "if_new_strict", "if_new_soft",
 )  # fmt: skip
 """Per-prompt scores of the shipped benchmarks."""
 

@@ -38,7 +38,7 @@ from harness.pipeline.factory import SEED
 from harness.project import work_dir
 from harness.registry import declared
 from harness.registry.claims import Claim, Manipulation
-from harness.registry.profile import Profile, benchmark_of, lacking_rows
+from harness.registry.profile import Profile, benchmark_of, lacking_rows, table_at
 from harness.registry.schema import Control, Table, TrainingKind
 from harness.report.asked import ever_asked, shown_of
 from harness.report.model import CheckedControl
@@ -272,7 +272,8 @@ class KnownControls:
 
     def __init__(self, profile: Profile, store: Store | None, results_dir: Path) -> None:
         self.profile, self._store, self._results_dir = profile, store, results_dir
-        self._table = declared.controls_table()
+        controls = declared.controls_table()
+        self._table = None if controls is None else table_at(controls, profile)
 
     def beside(self, runs: Iterable[tuple[str, str]] = ()) -> Controls | None:
         """Return the controls that apply to a table, or None if there are none.

@@ -22,7 +22,7 @@ from harness.errors import HarnessError, UserError
 from harness.project import store_dir, work_dir
 from harness.registry import declared
 from harness.registry.figures import Figure, find_figure
-from harness.registry.profile import Profile
+from harness.registry.profile import Profile, table_at
 from harness.registry.schema import Table
 from harness.runtime import HERE, EngineOptions, Store
 from harness.selection.names import (
@@ -362,6 +362,7 @@ def select(
         table, known = declared.named_table(name)
         tables = (table,)
     scale = declared.named_profile(varied(profile, settings) if settings else profile)
+    tables = tuple(table_at(table, scale) for table in tables)
     return Selection(name, scale, wanted, asked, tables, figure, known)
 
 

@@ -252,13 +252,21 @@ def train_pairs(ctx: StageContext, place: Placement) -> Metrics:
     )
 
 
-def as_messages(row: Mapping[str, Any]) -> dict[str, list[dict[str, str]]]:
-    """Return the texts of a pair in TRL's conversational format."""
-    return {
+def as_messages(row: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
+    """Return the texts of a pair in TRL's conversational format.
+
+    An answer that was cut off is marked `open`, so that a template that knows the mark leaves out
+    the end of the turn, which the policy did not write.
+    """
+    messages: dict[str, list[dict[str, Any]]] = {
         "prompt": [{"role": "user", "content": row["prompt"]}],
         "chosen": [{"role": "assistant", "content": row["chosen"]}],
         "rejected": [{"role": "assistant", "content": row["rejected"]}],
     }
+    for side in SIDES:
+        if f"{side}_open" in row:
+            messages[side][0]["open"] = row[f"{side}_open"]
+    return messages
 
 
 def short_enough(

@@ -13,7 +13,7 @@ fingerprint.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -22,14 +22,18 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, cast
 
 from harness.endpoint.access import model_of
+from harness.eva.evolving import OwnCreator, own_method
 from harness.registry.profile import WORLD, Profile
 from harness.registry.serving import Served
 from harness.registry.training import Hardware
 from harness.runtime.files import held
 from harness.runtime.stage import Json, StageContext
 from harness.serving.engines import SERVED
+from harness.worlds import Evolver, Item
 from harness.worlds.embedded import files
 from harness.worlds.embedded.world import EmbeddedRuntime, EmbeddedWorld
+from harness.worlds.instructions import world as instructions
+from harness.worlds.instructions.creator import why_unusable
 from harness.worlds.real.models import policy_name
 from harness.worlds.real.world import Runtime, World
 from harness.worlds.stage_io import progress_callback, write_json
@@ -53,6 +57,27 @@ STAGES = {
 """Dotted name of the function for each kind of stage that only one world has."""
 
 
+class InstructionsRuntime(Runtime):
+    """Runs stages whose prompts, creator or benchmark are of the world `instructions`."""
+
+    def human_prompts(self, settings: Mapping[str, Json]) -> dict[int, str]:
+        return instructions.human_prompts(settings)
+
+    def evolver(
+        self, settings: Mapping[str, Json], done: Callable[[int], None] | None = None
+    ) -> Evolver:
+        own = own_method(settings)
+        if own is not None:
+            return Evolver(OwnCreator(own, why_unusable))
+        return instructions.evolver(settings, resolve)
+
+    def questions(self, identity: str) -> Sequence[Item]:
+        return instructions.questions(identity)
+
+    def judge(self, ctx: StageContext) -> None:
+        instructions.judge(ctx, resolve)
+
+
 def world_of(profile: Profile) -> World:
     if profile.policy == WORLD:
         return EmbeddedWorld(profile)
@@ -61,7 +86,9 @@ def world_of(profile: Profile) -> World:
 
 def runtime_of(identity: str) -> Runtime:
     """Return the runtime for an identity in a stage's settings."""
-    return EmbeddedRuntime() if files.has(identity) else Runtime()
+    if files.has(identity):
+        return EmbeddedRuntime()
+    return InstructionsRuntime() if instructions.has(identity) else Runtime()
 
 
 def resolve(identity: str) -> Path:

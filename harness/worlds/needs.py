@@ -22,7 +22,13 @@ from harness.evaluation.files import fetch
 from harness.extensions import BENCHMARKS, benchmark_place
 from harness.foreign import error_in_a_line
 from harness.project import benchmarks_dir
-from harness.registry.profile import REWARD_JUDGE, WORLD, Profile, benchmark_named
+from harness.registry.profile import (
+    INSTRUCTIONS,
+    REWARD_JUDGE,
+    WORLD,
+    Profile,
+    benchmark_named,
+)
 from harness.registry.serving import Served, ServedRole, variable
 from harness.runtime.crew import visible_gpus
 from harness.runtime.stage import Json, Stage
@@ -123,7 +129,7 @@ class Demand:
         own = {
             name: declared
             for name, declared in profile.benchmarks.items()
-            if not is_embedded or BENCHMARKS.added(name)
+            if declared.judge != INSTRUCTIONS and (not is_embedded or BENCHMARKS.added(name))
         }
         judges = [declared.judge for declared in profile.benchmarks.values()]
         by_reward = [it.removeprefix(REWARD_JUDGE) for it in judges if it.startswith(REWARD_JUDGE)]
@@ -132,11 +138,11 @@ class Demand:
         self.models = dict.fromkeys(model for model in named if model != WORLD)
         self.benchmarks = dict.fromkeys(own)
         self.embedded = WORLD in (source, creator.source, *named)
-        if source != WORLD:
+        if source not in (WORLD, INSTRUCTIONS):
             count = profile.x * profile.prompts.available
             self.pools.append({"seed": 0, "first": 0, "count": count})
         asked: dict[tuple[ServedRole, str], bool] = {}
-        if creator.source != WORLD:
+        if creator.source not in (WORLD, INSTRUCTIONS):
             asked["creator", creator.source] = True
         for name, declared in own.items():
             if name != DOWNSTREAM and not declared.judge.startswith(REWARD_JUDGE):

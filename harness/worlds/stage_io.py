@@ -49,6 +49,16 @@ PAIR_SCHEMA = schema_of(
 )
 """Columns of `pairs.parquet`; it has the lineage because a mix's prompts can be evolved again."""
 
+OPEN_PAIR_SCHEMA = schema_of(
+    *PAIR_SCHEMA, ("chosen_open", pa.bool_()), ("rejected_open", pa.bool_())
+)
+"""The same where it matters whether an answer was cut off at the limit of tokens."""
+
+
+def pair_schema(rows: Rows) -> pa.Schema:
+    return OPEN_PAIR_SCHEMA if rows and "chosen_open" in rows[0] else PAIR_SCHEMA
+
+
 SCORE_SCHEMA = schema_of("prompt_id", "column", ("value", REAL))
 """Columns of `scores.parquet`, which may have no rows."""
 
@@ -81,7 +91,7 @@ Result = tuple[Rows, Mapping[str, Any] | None]
 
 
 def writes(
-    name: str, schema: pa.Schema | None = None
+    name: str, schema: pa.Schema | Callable[[Rows], pa.Schema] | None = None
 ) -> Callable[[Callable[[StageContext], Result]], Callable[[StageContext], None]]:
     """Turn a function that returns rows and a summary (or None) into a stage.
 
@@ -92,7 +102,8 @@ def writes(
         @wraps(function)
         def stage(ctx: StageContext) -> None:
             rows, summary = function(ctx)
-            write_rows(ctx.output / f"{name}.parquet", rows, schema)
+            own = schema(rows) if callable(schema) else schema
+            write_rows(ctx.output / f"{name}.parquet", rows, own)
             if summary is not None:
                 write_json(ctx.output / "summary.json", summary)
 

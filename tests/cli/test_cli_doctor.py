@@ -192,7 +192,7 @@ def test_a_run_says_all_that_is_missing_before_its_first_stage_and_so_does_docto
     assert f"\ntable4 on paper cannot run here: {len(missing)} things missing.\n{last}" in said
 
 
-@pytest.mark.parametrize("rung", ["laptop", "consumer-gpu", "single-gpu"])
+@pytest.mark.parametrize("rung", ["consumer-gpu", "single-gpu"])
 def test_a_rung_costs_nothing_and_says_at_once_what_is_missing(
     says: Any, call: Any, folders: Path, rung: str
 ) -> None:

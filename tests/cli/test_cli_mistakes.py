@@ -65,7 +65,7 @@ MISTAKES = {
     "run table4 --budget-usd -1": "--budget-usd is -1",
     "doctor table99": "there is no table `table99`",
     "doctor table99 --profile laptop": "there is no table `table99`",
-    "doctor table1 --profile laptop": "`table1` cannot run on the profile `laptop`",
+    "doctor table11 --profile laptop": "`table11` cannot run on the profile `laptop`",
     "evaluate alpaca_eval --calibrate --judge j": "type `harness evaluate fetch alpaca_eval`",
     "evaluate alpaca_eval --calibrate": "name it with --judge",
     "evaluate mt_bench --calibrate --judge j": "type `harness evaluate alpaca_eval --calibrate`",

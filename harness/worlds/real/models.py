@@ -22,6 +22,7 @@ from harness.errors import UserError
 from harness.foreign import READ_BY_LOADERS
 from harness.project import models_dir, work_dir
 from harness.runtime.files import sha256_of, write_whole
+from harness.worlds.instructions import weights
 
 NOT_DOWNLOADED = "not-downloaded"
 """Revision of models that are not on this machine."""
@@ -49,6 +50,8 @@ def identity_of(model: str) -> str:
         UserError: It is not a valid hub name, or the part after the `@` is not a commit.
         HarnessError: A file cannot be read.
     """
+    if model.partition("@")[0] == weights.NAME:
+        return weights.IDENTITY
     name, pinned = _parted(model)
     if pinned is not None:
         return f"{name}@{pinned}"
@@ -83,6 +86,8 @@ def place_of(model: str) -> Path | None:
     Raises:
         UserError: It is not a valid hub name, or the part after the `@` is not a commit.
     """
+    if model.partition("@")[0] == weights.NAME:
+        return weights.gguf_file()
     name, pinned = _parted(model)
     folder = models_dir() / name
     if pinned is None and _complete(folder):
@@ -93,6 +98,8 @@ def place_of(model: str) -> Path | None:
 def folder_of(identity: str) -> Path:
     """Return the folder of a model's files, after checking them against the identity."""
     name, _, revision = identity.partition("@")
+    if name == weights.NAME:
+        return weights.folder()
     if revision.startswith(LOCAL):
         folder = models_dir() / name
         if not _complete(folder):
@@ -119,6 +126,8 @@ def folder_of(identity: str) -> Path:
 def download_line(identity: str) -> str:
     """Return the command that downloads a missing model."""
     name, _, revision = identity.partition("@")
+    if name == weights.NAME:
+        return f"`{weights.INSTALL}`"
     gated = (
         f"if it is gated, accept its license at https://huggingface.co/{name} and type "
         "`hf auth login`"

@@ -24,12 +24,13 @@ from harness.errors import HarnessError, UserError
 from harness.eva.evolving import OwnCreator, own_method, plugin_settings
 from harness.extensions import CREATORS, REWARDS
 from harness.project import work_dir
-from harness.registry.profile import REWARD_JUDGE, WORLD, Profile, PromptSettings
+from harness.registry.profile import INSTRUCTIONS, REWARD_JUDGE, WORLD, Profile, PromptSettings
 from harness.registry.recipe import Online, RewardRole
 from harness.registry.serving import Served, ServedRole
 from harness.runtime.stage import Json, StageContext, fingerprint_of
 from harness.serving.engines import identity as engine_identity
 from harness.worlds import NO_TOPIC, Evolver, Item, Topics
+from harness.worlds.instructions import world as instructions
 from harness.worlds.real import benchmarks, creator, prompts, rewards, scoring
 from harness.worlds.real.creator import RULES_VERSION, why_unusable
 from harness.worlds.real.models import (
@@ -173,8 +174,12 @@ class World:
         creator: CreatorSource | None = None,
     ) -> None:
         self.profile = profile
-        self.prompts = prompts or PromptSource(profile)
-        self.creator = creator or CreatorSource(profile)
+        self.prompts: PromptSource | instructions.Prompts = prompts or PromptSource(profile)
+        self.creator: CreatorSource | instructions.Creation = creator or CreatorSource(profile)
+        if prompts is None and profile.prompts.source == INSTRUCTIONS:
+            self.prompts = instructions.Prompts(profile)
+        if creator is None and profile.creator.source == INSTRUCTIONS:
+            self.creator = instructions.Creation(profile, self.policy)
         self._identity_of = cache(identity_of)
         self._benchmarks: dict[str, str] = {}
 
@@ -207,7 +212,12 @@ class World:
     def benchmark(self, name: str) -> str:
         if name not in self._benchmarks:
             declared = self.profile.benchmarks[name]
-            self._benchmarks[name] = benchmarks.benchmark_identity(name, declared)
+            by_rule = declared.judge == INSTRUCTIONS
+            self._benchmarks[name] = (
+                instructions.benchmark_identity(name, declared.items_of(declared.columns[0]))
+                if by_rule
+                else benchmarks.benchmark_identity(name, declared)
+            )
         return self._benchmarks[name]
 
     def judge(self, name: str) -> str:
@@ -236,7 +246,12 @@ class World:
 
     def judging(self, name: str) -> Settings:
         """Return the judge of a benchmark, and whatever else determines its scores."""
-        judge = self.judge(self.profile.benchmarks[name].judge)
+        declared = self.profile.benchmarks[name]
+        if declared.judge == INSTRUCTIONS:
+            own: Settings = {"benchmark": self.benchmark(name), "judge": instructions.JUDGE}
+            guarded = "if_logp" in declared.columns
+            return {**own, "base": self.policy()} if guarded else own
+        judge = self.judge(declared.judge)
         settings = benchmarks.judging_settings(self.benchmark(name), judge)
         by_reward = judge.startswith(REWARD_JUDGE) and self.profile.dtype != "float32"
         more: Settings = {"dtype": self.profile.dtype} if by_reward else {}

@@ -141,7 +141,7 @@ def test_a_data_set_that_cannot_be_fetched_is_one_sentence(monkeypatch: pytest.M
 
 
 def test_the_profiles_name_ultrafeedback_at_a_commit() -> None:
-    for name in ("paper", "single-gpu", "consumer-gpu", "laptop"):
+    for name in ("paper", "single-gpu", "consumer-gpu"):
         source = load_profiles()[name].prompts
         pool = pool_settings(source)["pool"]
         assert isinstance(pool, dict)

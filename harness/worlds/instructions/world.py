@@ -1,0 +1,253 @@
+"""What a profile names of this world: prompts, creator, and benchmarks judged by rule.
+
+Each part is chosen on its own (`instructions` as `prompts.source`, `creator.source`, reward model
+or judge), so a larger policy takes the same prompts, rewards and benchmarks. Identities name the
+world's version and a digest of the texts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from harness.errors import HarnessError, UserError
+from harness.registry.profile import INSTRUCTIONS, Profile
+from harness.runtime.stage import Json, StageContext
+from harness.worlds import NO_TOPIC, Evolver, Item, Topics, stage_io
+from harness.worlds.instructions.creator import BY_POLICY, METHODS, creator_of
+from harness.worlds.instructions.kinds import KINDS
+from harness.worlds.instructions.rules import distinct_words, is_text, share_followed, task_of
+from harness.worlds.instructions.tasks import PARTS, VERSION, prompts, read
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Settings = dict[str, Json]
+
+JUDGE = f"{VERSION}/rules"
+
+BENCHMARKS = {"held_out": "if", "new_kinds": "if_new"}
+"""Benchmarks, each with the prefix of its scores."""
+
+GUARDED = 200
+"""Answers whose log-probability under the base policy is measured."""
+
+
+def has(identity: str) -> bool:
+    """Return whether an identity is of this world, in whatever version."""
+    return identity.startswith("instructions-")
+
+
+def identity_of(part: str, count: int) -> str:
+    """Return the identity of a part's first prompts."""
+    digest = hashlib.sha256("\n".join(prompts(part, count)).encode()).hexdigest()
+    return f"{VERSION}/{part}-{count}@{digest[:16]}"
+
+
+def texts_of(identity: str) -> tuple[str, ...]:
+    """Return the prompts of an identity.
+
+    Raises:
+        HarnessError: They are another version's.
+    """
+    part, _, count = identity.partition("/")[2].partition("@")[0].rpartition("-")
+    if part not in PARTS or identity != identity_of(part, int(count)):
+        raise HarnessError(
+            f"the run was planned with `{identity}` and this is {VERSION}; plan the run again"
+        )
+    return prompts(part, int(count))
+
+
+class Prompts:
+    """The pool of prompts, cut by seed as a data set of the hub is."""
+
+    def __init__(self, profile: Profile) -> None:
+        self.profile = profile
+
+    def identity(self) -> Settings:
+        return {"source": self._source()}
+
+    def matched(self) -> Settings | None:
+        return None
+
+    def off_target(self) -> str:
+        """Return the identity of prompts of the kinds that the benchmark lacks."""
+        return identity_of("off_target", self._count())
+
+    def topics(self) -> Topics | None:
+        families = dict.fromkeys(kind.family for kind in KINDS.values())
+        return Topics(tuple(families), None, _read_topics)
+
+    def pool(self) -> tuple[list[str], str]:
+        return list(prompts("prompts", self._count())), self._source()
+
+    def shown_word(self, word: str) -> str:
+        return word
+
+    def _count(self) -> int:
+        return self.profile.x * self.profile.prompts.available
+
+    def _source(self) -> str:
+        return identity_of("prompts", self._count())
+
+
+class Creation:
+    """Rewrites prompts by rule, or lets the base policy write them."""
+
+    def __init__(self, profile: Profile, policy: Callable[[], str]) -> None:
+        self.profile, self._policy = profile, policy
+
+    def identity(self, method: str) -> Settings:
+        if method not in (*METHODS, BY_POLICY):
+            raise UserError(
+                f"the world `instructions` has no evolving method `{method}`; use one of "
+                f"{', '.join((*METHODS, BY_POLICY))}"
+            )
+        own: Settings = {"writer": self._policy()} if method == BY_POLICY else {}
+        return {"creator": f"{VERSION}/{method}", **own}
+
+    def tree_scorer(self, online: object) -> Settings:
+        return {}
+
+
+def _topic(prompt: str) -> str:
+    task = read(prompt)
+    return NO_TOPIC if task is None else KINDS[task.kinds[0]].family
+
+
+def _read_topics(folder: Path) -> list[tuple[str, str]]:
+    written = (folder / name for name in ("completions.parquet", "trained.parquet"))
+    file = next((path for path in written if path.exists()), None)
+    rows = stage_io.read_prompts(folder) if file is None else stage_io.read_rows(file)
+    return [(row["prompt_id"], _topic(row["prompt"])) for row in rows]
+
+
+def benchmark_identity(name: str, items: int) -> str:
+    """Return a benchmark's identity by its name in a profile.
+
+    Raises:
+        UserError: The world has no such benchmark.
+    """
+    if name not in BENCHMARKS:
+        raise UserError(
+            f"the judge `{INSTRUCTIONS}` knows no benchmark `{name}`; call it one of "
+            f"{', '.join(BENCHMARKS)}"
+        )
+    return identity_of(name, items)
+
+
+def human_prompts(settings: Mapping[str, Json]) -> dict[int, str]:
+    """Return a stage's prompts by position in the pool; off-target ones are numbered after it."""
+    pool = list(texts_of(str(settings["source"])))
+    seed, first, count = (cast(int, settings[name]) for name in ("seed", "first", "count"))
+    order = np.random.default_rng(seed).permutation(len(pool))
+    human = cast(int, settings.get("on_target", count))
+    places = [int(i) for i in order[first : first + human]]
+    if "off_target" in settings:
+        others = texts_of(str(settings["off_target"]))
+        order = np.random.default_rng(seed).permutation(len(others))
+        places += [len(pool) + int(i) for i in order[: count - human]]
+        pool += others
+    if len(places) < count:
+        raise HarnessError(
+            f"`{settings['source']}` has too few prompts for {count} from position {first}"
+        )
+    return {at: pool[at] for at in places}
+
+
+def evolver(settings: Mapping[str, Json], resolve: Callable[[str], Path]) -> Evolver:
+    method = str(settings["creator"]).rpartition("/")[2]
+    return Evolver(creator_of(method, lambda: resolve(str(settings["writer"]))))
+
+
+def questions(identity: str) -> Sequence[Item]:
+    name = identity.partition("/")[2].partition("@")[0].rpartition("-")[0]
+    return [
+        Item(f"{name}{at:05d}", task_of(text).kinds[0], text)
+        for at, text in enumerate(texts_of(identity))
+    ]
+
+
+def judge(ctx: StageContext, resolve: Callable[[str], Path]) -> None:
+    """Judge answers by rule; writes `judgments.parquet`, `scores.parquet` and `summary.json`.
+
+    Per prompt: all instructions followed (`strict`), the share of them (`soft`), both in %; and, to
+    show what a score was bought with, length in tokens, the share of distinct words in %, and, for
+    the first prompts, the mean log-probability of a token under the base policy, in nats.
+    """
+    identity = str(ctx.settings["benchmark"])
+    if ctx.settings["judge"] != JUDGE:
+        raise HarnessError(f"the world `instructions` has no judge `{ctx.settings['judge']}`")
+    rows = stage_io.read_rows(ctx.inputs["answers"] / "answers.parquet")
+    asked = {item.item_id: item for item in questions(identity)}
+    name = next(iter(asked.values())).item_id.rstrip("0123456789")
+    judgments, scores = [], []
+    for row in rows:
+        task, answer = task_of(asked[row["prompt_id"]].turn_1), row["completion"]
+        share = share_followed(task, answer)
+        judgments.append(
+            {
+                "prompt_id": row["prompt_id"],
+                "category": asked[row["prompt_id"]].category,
+                "number": 1,
+                "reply": "; ".join(
+                    f"{one.kind}: {'yes' if one.followed(answer) else 'no'}"
+                    for one in task.instructions
+                ),
+                "verdict": f"{share:.3f}" if is_text(task, answer) else "not a text about it",
+            }
+        )
+        scored = {"strict": 100.0 * (share == 1.0), "soft": 100.0 * share}
+        if name == "held_out":
+            scored |= {"len": float(row["n_tokens"]), "distinct": 100.0 * distinct_words(answer)}
+        scores += [(row["prompt_id"], what, value) for what, value in scored.items()]
+    if "base" in ctx.settings:
+        logps = log_probabilities(resolve(str(ctx.settings["base"])), rows[:GUARDED])
+        scores += [
+            (row["prompt_id"], "logp", float(value))
+            for row, value in zip(rows, logps, strict=False)
+            if np.isfinite(value)
+        ]
+    written = [
+        {"prompt_id": prompt, "column": f"{BENCHMARKS[name]}_{what}", "value": value}
+        for prompt, what, value in scores
+    ]
+    columns = dict.fromkeys(row["column"] for row in written)
+    means = {c: float(np.mean([r["value"] for r in written if r["column"] == c])) for c in columns}
+    stage_io.write_rows(ctx.output / "judgments.parquet", judgments)
+    stage_io.write_rows(ctx.output / "scores.parquet", written, stage_io.SCORE_SCHEMA)
+    said: dict[str, Any] = {"benchmark": identity, "judge": JUDGE, "scores": means, "n": len(rows)}
+    stage_io.write_json(ctx.output / "summary.json", {**said, "n_missing": 0})
+
+
+def log_probabilities(policy: Path, rows: stage_io.Rows) -> NDArray[np.float64]:
+    """Return the mean log-probability, in nats, of each answer's tokens under a policy.
+
+    It is not a number for an answer without tokens.
+    """
+    import torch
+
+    from harness.models.loading import batches_by_length, pad, tokenize
+    from harness.models.policy import load_policy
+
+    model = load_policy(policy)
+    asked = [json.loads(row["conversation"]) for row in rows]
+    heads = tokenize(model.tokenizer, asked, add_generation_prompt=True)
+    tails = model.tokenizer([row["completion"] for row in rows], add_special_tokens=False)
+    both = [head + tail for head, tail in zip(heads, tails["input_ids"], strict=True)]
+    found = np.full(len(rows), np.nan)
+    with torch.inference_mode():
+        for batch in batches_by_length(both, 16):
+            ids, mask = pad(model.tokenizer, [both[i] for i in batch], "right", "cpu")
+            logits = model.model(input_ids=ids, attention_mask=mask).logits[:, :-1].float()
+            taken = logits.log_softmax(-1).gather(-1, ids[:, 1:, None])[..., 0]
+            for place, i in enumerate(batch):
+                own = taken[place, len(heads[i]) - 1 : len(both[i]) - 1]
+                if len(own):
+                    found[i] = float(own.mean())
+    return found

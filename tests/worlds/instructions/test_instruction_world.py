@@ -1,0 +1,246 @@
+"""What a profile names of the world: identities, the cutting of pools, and the judge by rule."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.errors import HarnessError, UserError
+from harness.registry.profile import Profile, load_profiles
+from harness.runtime.stage import StageContext
+from harness.worlds import NO_TOPIC, stage_io
+from harness.worlds.instructions import world
+from harness.worlds.instructions.creator import BY_POLICY, METHODS
+from harness.worlds.instructions.kinds import Instruction
+from harness.worlds.instructions.tasks import VERSION, Task, prompts, subjects_of
+
+
+@pytest.fixture(scope="module")
+def laptop() -> Profile:
+    return load_profiles()["laptop"]
+
+
+def test_an_identity_names_version_part_count_and_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    identity = world.identity_of("held_out", 50)
+    name, _, digest = identity.partition("@")
+    assert name == f"{VERSION}/held_out-50"
+    assert len(digest) == 16
+    others = [world.identity_of(part, n) for part, n in (("held_out", 51), ("new_kinds", 50))]
+    assert len({identity.partition("@")[2], *(one.partition("@")[2] for one in others)}) == 3
+    monkeypatch.setattr(world, "VERSION", "instructions-999")
+    assert world.identity_of("held_out", 50) == f"instructions-999/held_out-50@{digest}"
+
+
+def test_the_texts_are_those_of_the_identity() -> None:
+    for part in ("prompts", "off_target", "held_out", "new_kinds"):
+        assert world.texts_of(world.identity_of(part, 7)) == prompts(part, 7)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [("instructions-", "instructions-0"), ("held_out", "held_in"), ("-50@", "-49@"), ("@", "@0")],
+)
+def test_the_texts_of_another_version_are_refused(change: tuple[str, str]) -> None:
+    identity = world.identity_of("held_out", 50).replace(*change)
+    with pytest.raises(HarnessError, match=f"planned with `{identity}` and this is {VERSION}"):
+        world.texts_of(identity)
+
+
+def test_identities_of_any_version_are_of_this_world() -> None:
+    assert world.has(world.identity_of("prompts", 2))
+    assert world.has("instructions-0/rules")
+    assert not world.has("embedded-1/prompts@0")
+
+
+def test_the_pool_is_as_many_x_as_the_profile_says(laptop: Profile) -> None:
+    own = world.Prompts(laptop)
+    pool, source = own.pool()
+    assert tuple(pool) == prompts("prompts", laptop.x * laptop.prompts.available)
+    assert own.identity() == {"source": source}
+    assert world.texts_of(own.off_target()) == prompts("off_target", len(pool))
+    assert own.matched() is None
+    assert own.shown_word("river") == "river"
+
+
+def test_a_creator_is_named_by_its_method(laptop: Profile) -> None:
+    creation = world.Creation(laptop, lambda: "policy@1")
+    for method in METHODS:
+        assert creation.identity(method) == {"creator": f"{VERSION}/{method}"}
+    own = creation.identity(BY_POLICY)
+    assert own == {"creator": f"{VERSION}/{BY_POLICY}", "writer": "policy@1"}
+    with pytest.raises(UserError, match="no evolving method `evol`; use one of evol_instruct"):
+        creation.identity("evol")
+
+
+def test_prompts_are_sorted_by_the_family_of_their_first_kind(
+    laptop: Profile, tmp_path: Path
+) -> None:
+    topics = world.Prompts(laptop).topics()
+    assert topics is not None
+    poem, subject = "Write a short poem about {}", subjects_of("training")[0]
+    texts = {
+        "a": str(Task(poem, subject, (Instruction("no_comma"), Instruction("lowercase")))),
+        "b": str(Task(poem, subject, (Instruction("lowercase"),))),
+        "c": "Write a poem.",
+    }
+    rows = [{"prompt_id": name, "prompt": text} for name, text in texts.items()]
+    stage_io.write_rows(tmp_path / "completions.parquet", rows)
+    read = topics.read(tmp_path)
+    assert read == [("a", "punctuation"), ("b", "case"), ("c", NO_TOPIC)]
+    assert {topic for _, topic in read[:2]} <= set(topics.names)
+
+
+POOL = world.identity_of("prompts", 60)
+
+
+def cut(seed: int, first: int, count: int, **more: Any) -> dict[int, str]:
+    return world.human_prompts(
+        {"source": POOL, "seed": seed, "first": first, "count": count, **more}
+    )
+
+
+def test_pieces_of_one_seed_are_disjoint_and_make_up_the_pool() -> None:
+    pieces = [cut(3, first, 20) for first in (0, 20, 40)]
+    assert [len(piece) for piece in pieces] == [20, 20, 20]
+    together = {at: text for piece in pieces for at, text in piece.items()}
+    assert together == dict(enumerate(prompts("prompts", 60)))
+    assert cut(3, 0, 40) == pieces[0] | pieces[1]
+    assert list(cut(3, 0, 40)) == [*pieces[0], *pieces[1]]
+
+
+def test_seeds_cut_the_pool_in_other_orders() -> None:
+    """Two halves of 60 share 15 on average, within 5 standard deviations: sqrt(15 x 15 / 59)."""
+    assert cut(0, 0, 30) == cut(0, 0, 30)
+    shared = len(cut(0, 0, 30).keys() & cut(1, 0, 30).keys())
+    assert abs(shared - 15) < 5 * (15 * 15 / 59) ** 0.5
+    assert cut(0, 0, 60) == cut(1, 0, 60)
+
+
+def test_off_target_prompts_are_numbered_after_the_pool() -> None:
+    off = world.identity_of("off_target", 60)
+    found = cut(3, 0, 30, off_target=off, on_target=10)
+    assert {at: text for at, text in found.items() if at < 60} == cut(3, 0, 10)
+    others = {at - 60: text for at, text in found.items() if at >= 60}
+    assert len(others) == 20
+    texts = prompts("off_target", 60)
+    assert others == {at: texts[at] for at in others}
+
+
+def test_too_small_a_pool_is_refused() -> None:
+    with pytest.raises(HarnessError, match=f"`{POOL}` has too few prompts for 20 from position 50"):
+        cut(0, 50, 20)
+
+
+def test_an_unknown_benchmark_is_refused() -> None:
+    assert world.benchmark_identity("held_out", 9) == world.identity_of("held_out", 9)
+    with pytest.raises(UserError, match="knows no benchmark `heldout`; call it one of held_out"):
+        world.benchmark_identity("heldout", 9)
+
+
+POEM = "Write a short poem about {}"
+TWO = Task(POEM, "an old bicycle", (Instruction("lowercase"), Instruction("exclamations", 2)))
+ONE = Task(POEM, "a red balloon", (Instruction("no_comma"),))
+ANSWERS = (
+    (TWO, "my bicycle is red! so red!", 9),  # both
+    (TWO, "my bicycle is so red.", 7),  # lowercase alone
+    (ONE, "A balloon, red as fire", 6),  # a comma
+    (ONE, "A balloon as red as fire\x1b[31m\x00", 8),  # followed
+    (ONE, "", 0),  # no text
+)
+
+
+@pytest.fixture
+def judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return a function that judges `ANSWERS` as those to a benchmark's first prompts."""
+    asked = tuple(str(task) for task, *_ in ANSWERS)
+
+    def judge(benchmark: str, **settings: Any) -> StageContext:
+        def written(part: str, count: int) -> tuple[str, ...]:
+            return asked
+
+        monkeypatch.setattr(world, "prompts", written)
+        rows = [
+            {
+                "prompt_id": f"{benchmark}{i:05d}",
+                "conversation": json.dumps([{"role": "user", "content": str(task)}]),
+                "completion": answer,
+                "n_tokens": tokens,
+            }
+            for i, (task, answer, tokens) in enumerate(ANSWERS)
+        ]
+        folders = tmp_path / "answers", tmp_path / "out"
+        for folder in folders:
+            folder.mkdir()
+        stage_io.write_rows(folders[0] / "answers.parquet", rows)
+        identity = world.identity_of(benchmark, len(ANSWERS))
+        settings = {"judge": world.JUDGE, "benchmark": identity, **settings}
+        ctx = StageContext(settings, {"answers": folders[0]}, folders[1], 0)
+        world.judge(ctx, lambda name: Path(name))
+        return ctx
+
+    return judge
+
+
+def test_answers_are_scored_as_worked_out_by_hand(judged: Any) -> None:
+    """Strict 2 of 5; soft (1 + 1/2 + 0 + 1 + 0) / 5; tokens 30 / 5.
+
+    Words: "my bicycle is red so red" has 5 distinct of 6, "my bicycle is so red" all, "a balloon
+    red as fire" all, "a balloon as red as fire m" 6 of 7 (a color's code ends in an m), none all.
+    """
+    ctx = judged("held_out")
+    summary = json.loads((ctx.output / "summary.json").read_text())
+    assert summary["scores"] == pytest.approx(
+        {
+            "if_strict": 40.0,
+            "if_soft": 50.0,
+            "if_len": 6.0,
+            "if_distinct": 100 * (5 / 6 + 1 + 1 + 6 / 7 + 1) / 5,
+        }
+    )
+    assert (summary["n"], summary["n_missing"]) == (5, 0)
+    scores = stage_io.read_rows(ctx.output / "scores.parquet")
+    strict = [row["value"] for row in scores if row["column"] == "if_strict"]
+    assert strict == [100.0, 0.0, 0.0, 100.0, 0.0]
+    judgments = stage_io.read_rows(ctx.output / "judgments.parquet")
+    assert [row["reply"] for row in judgments] == [
+        "lowercase: yes; exclamations: yes",
+        "lowercase: yes; exclamations: no",
+        "no_comma: no",
+        "no_comma: yes",
+        "no_comma: no",
+    ]
+    assert [row["verdict"] for row in judgments] == [
+        "1.000", "0.500", "0.000", "1.000", "not a text about it",
+    ]  # fmt: skip
+    assert {row["category"] for row in judgments} == {"lowercase", "no_comma"}
+
+
+def test_new_kinds_are_scored_without_the_guards(judged: Any) -> None:
+    summary = json.loads((judged("new_kinds").output / "summary.json").read_text())
+    assert summary["scores"] == {"if_new_strict": 40.0, "if_new_soft": 50.0}
+
+
+def test_the_log_probability_of_what_has_one_is_averaged(
+    judged: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = np.array([-1.0, -2.0, -3.0, -2.0, np.nan])
+
+    def log_probabilities(policy: Path, rows: stage_io.Rows) -> Any:
+        assert policy == Path("base@1")
+        return given[: len(rows)]
+
+    monkeypatch.setattr(world, "log_probabilities", log_probabilities)
+    monkeypatch.setattr(world, "GUARDED", 5)
+    ctx = judged("held_out", base="base@1")
+    assert json.loads((ctx.output / "summary.json").read_text())["scores"]["if_logp"] == -2.0
+    scores = stage_io.read_rows(ctx.output / "scores.parquet")
+    assert len([row for row in scores if row["column"] == "if_logp"]) == 4
+
+
+def test_another_versions_judge_is_refused(judged: Any) -> None:
+    with pytest.raises(HarnessError, match="no judge `instructions-0/rules`"):
+        judged("held_out", judge="instructions-0/rules")
