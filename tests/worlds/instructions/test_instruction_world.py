@@ -8,8 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from tiny_gemma import build_tiny_gemma
 
 from harness.errors import HarnessError, UserError
+from harness.models.loading import tokenize
+from harness.models.policy import load_policy
 from harness.registry.profile import Profile, load_profiles
 from harness.runtime.stage import StageContext
 from harness.worlds import NO_TOPIC, stage_io
@@ -244,3 +248,28 @@ def test_the_log_probability_of_what_has_one_is_averaged(
 def test_another_versions_judge_is_refused(judged: Any) -> None:
     with pytest.raises(HarnessError, match="no judge `instructions-0/rules`"):
         judged("held_out", judge="instructions-0/rules")
+
+
+def test_the_log_probability_is_that_of_the_answers_tokens_alone(tmp_path: Path) -> None:
+    """Each answer on its own, without padding, says what the batch of unequal lengths says."""
+    folder = build_tiny_gemma(tmp_path / "policy")
+    texts = [("a b", "c d e"), ("a", "b"), ("c c c c", "a a a a a a"), ("a b", "")]
+    rows = [
+        {"conversation": json.dumps([{"role": "user", "content": asked}]), "completion": answer}
+        for asked, answer in texts
+    ]
+    model = load_policy(folder)
+    expected = []
+    for asked, answer in texts[:3]:
+        message = {"role": "user", "content": asked}
+        [head] = tokenize(model.tokenizer, [[message]], add_generation_prompt=True)
+        tail = model.tokenizer(answer, add_special_tokens=False)["input_ids"]
+        assert len(tail) == len(answer.split())
+        with torch.inference_mode():
+            logits = model.model(input_ids=torch.tensor([head + tail])).logits[0].float()
+        logps = logits.log_softmax(-1)
+        own = [float(logps[len(head) - 1 + i, token]) for i, token in enumerate(tail)]
+        expected.append(sum(own) / len(own))
+    found = world.log_probabilities(folder, rows)
+    assert found[:3] == pytest.approx(expected, abs=1e-4)
+    assert np.isnan(found[3])
