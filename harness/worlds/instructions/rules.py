@@ -40,6 +40,11 @@ def stems(subject: str) -> tuple[str, ...]:
     return tuple((word.removesuffix("s") if len(word) > 3 else word)[:STEM] for word in own)
 
 
+def _begins(word: str, stem: str) -> bool:
+    """Return whether a word begins with a stem; one of three letters is the word or its plural."""
+    return word.startswith(stem) if len(stem) > 3 else word in (stem, f"{stem}s", f"{stem}es")
+
+
 def distinct_words(answer: str) -> float:
     """Return the share of an answer's words that are distinct; 1 without words."""
     return _distinct(words(answer))
@@ -54,7 +59,7 @@ def is_text(task: Task, answer: str) -> bool:
     found = words(answer)
     if len(found) < FEWEST_WORDS:
         return False
-    if not any(word.startswith(stems(task.subject)) for word in found):
+    if not any(_begins(word, stem) for word in found for stem in stems(task.subject)):
         return False
     if len(found) < LONG:
         return True

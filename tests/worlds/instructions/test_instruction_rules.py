@@ -95,6 +95,7 @@ def test_an_answer_with_but_is_not_about_a_bus() -> None:
     answer = "All is well, but nobody has come."
     assert not is_text(about("the last bus"), answer)
     assert is_text(about("the last bus"), "Both buses have come.")
+    assert not is_text(about("honey bees"), "It has been a long day.")
 
 
 def test_every_subject_can_be_written_about() -> None:
