@@ -384,8 +384,8 @@ def unsupported(recipe: Recipe, columns: Iterable[Column], profile: Profile) -> 
 def table_at(table: Table, profile: Profile) -> Table:
     """Return a table as a profile shows it: with the profile's own columns, if it has any.
 
-    What the paper prints and claims is about its own columns, so nothing of it is left. A column
-    that changes the recipe keeps its place and reads the profile's main score.
+    What the paper prints is about its own columns, so no value is left; its claims are not run. A
+    column that changes the recipe keeps its place and reads the profile's main score.
     """
     if not profile.columns or table.columns[0].reads == profile.columns[0].reads:
         return table
@@ -400,7 +400,7 @@ def table_at(table: Table, profile: Profile) -> Table:
         for control in table.controls
         if control.column in known
     ]
-    told = table.model_dump(exclude={"columns", "controls", "claims", "study"})
+    told = table.model_dump(exclude={"columns", "controls", "study"})
     rows = [{**row, "values": {}, "printed_notes": {}} for row in told["rows"]]
     return Table.model_validate({**told, "rows": rows, "columns": columns, "controls": controls})
 

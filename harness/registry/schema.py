@@ -374,7 +374,8 @@ class Table(Strict):
         for claim in self.claims:
             if claim.primary and not isinstance(claim.test, Qualitative):
                 row, column = places(claim.test)[0]
-                return row, self.column(column)
+                if column in self._columns:
+                    return row, self.column(column)
         return None, self.columns[0]
 
     @property

@@ -35,6 +35,9 @@ SAMPLED = 200
 SIZES = ("x", "generation", "pairs", "selection", "training")
 """The parts of a profile that determine numbers, besides the world's files."""
 
+OTHERS = {"pairs": {"open_cut"}, "selection": {"oracle_answers"}}
+"""Settings that came after the freeze, for other worlds; at `micro` they have no effect."""
+
 
 @dataclass(frozen=True)
 class Freeze:
@@ -62,7 +65,7 @@ def parts(profile: Profile) -> dict[str, str]:
         choice: choosing.choose(names, taught, SAMPLED // 4, choice) for choice in get_args(Choice)
     }
     judged = {name: _judged(name, folder / card.assets[name]["path"]) for name in JUDGES}
-    sizes = profile.model_dump(mode="json", include=set(SIZES))
+    sizes = profile.model_dump(mode="json", include=set(SIZES), exclude=OTHERS)
     return {
         **{f"file {name}": asset["sha256"] for name, asset in card.assets.items()},
         **{name: _digest(_rewrites(human, *by)) for name, by in rewritten.items()},
