@@ -4,8 +4,8 @@
 equals in both cases. If all completions of a prompt have the same reward, both are the first one:
 the DPO loss of such a pair is log 2 whatever the policy, and its gradient is 0 up to rounding. It
 teaches nothing but still takes up a place in the batch, which shrinks the step of the other pairs.
-The authors keep these pairs, as does the default; a profile's `drop_ties` removes them. Either way
-they are counted.
+The authors keep these pairs, as does the default; a profile's `drop_ties` leaves them out of
+training. Either way they are counted, and are part of a mix.
 
 *Mix.* It has a fixed size, so every arm of a table trains on the same number of pairs, and a fixed
 share of it is evolved. Each part is a uniform sample without replacement, and the whole is

@@ -338,9 +338,10 @@ class _Step:
         inputs = {"completions": completions, "rewards": rewards}
         if only is not None:
             inputs["only"] = only
-        pairing, profile = self.planner.profile.pairs, self.planner.profile
-        settings: dict[str, Json] = {"drop_ties": pairing.drop_ties}
-        if pairing.open_cut:
+        profile = self.planner.profile
+        # Ties are dropped in training, so that a mix is of prompts, whatever their answers.
+        settings: dict[str, Json] = {"drop_ties": False}
+        if profile.pairs.open_cut:
             settings["open_from"] = profile.generation.max_new_tokens
         return self._stage("pair", settings, inputs)
 
@@ -354,6 +355,8 @@ class _Step:
             **hyper,
             **LOSSES.identity(algorithm),
         }
+        if profile.pairs.drop_ties:
+            settings["drop_ties"] = True
         if profile.hardware is not None:
             settings["numerics"] = profile.hardware.numerics(profile.dtype)
         inputs = {"pairs": pairs, **self.planner.with_policy(settings, policy)}

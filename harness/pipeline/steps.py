@@ -17,6 +17,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from harness.endpoint.client import cost_of
@@ -189,8 +190,6 @@ def pair_stage(ctx: StageContext) -> Result:
         if ids[i] not in wanted:
             continue
         ties += int(best == worst)
-        if best == worst and ctx.settings["drop_ties"]:
-            continue
         answers = completions[i * rewards.shape[1] : (i + 1) * rewards.shape[1]]
         row = {
             **{name: answers[best][name] for name in PROMPT_SCHEMA.names},
@@ -349,6 +348,12 @@ def train_stage(ctx: StageContext) -> None:
         ctx.report(step, metrics)
 
     pairs = pq.read_table(ctx.inputs["pairs"] / "pairs.parquet")
+    if s.get("drop_ties"):
+        pairs = pairs.filter(pc.greater(pairs["reward_chosen"], pairs["reward_rejected"]))
+        if not pairs.num_rows:
+            raise HarnessError(
+                "all pairs are ties, so there is nothing to train on: use more prompts"
+            )
     if s["algorithm"] == "sppo":  # its rewards are win probabilities
         for side in ("chosen", "rejected"):
             pairs = pairs.append_column(f"p_{side}", pairs.column(f"reward_{side}"))

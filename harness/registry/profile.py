@@ -100,7 +100,8 @@ class Pairing(Strict):
     """How a prompt's answers become a preference pair: best against worst."""
 
     drop_ties: bool
-    """Whether to drop prompts whose rewards are all equal; their pairs carry no signal."""
+    """Whether to leave prompts whose rewards are all equal out of training; their pairs carry no
+    signal."""
     open_cut: bool = False
     """Whether an answer that was cut off at the limit of tokens is trained on without the end of
     the turn, which the policy did not write; the policy's chat template must know `open`."""

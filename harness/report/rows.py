@@ -217,11 +217,7 @@ def creations(table_runs: TableRuns, store: Store) -> list[Creation]:
     """
 
     def numbers(run: Run) -> Numbers:
-        # With `drop_ties`, the remaining pairs contain no ties to count.
-        said = {
-            name: {} if stage.settings.get("drop_ties") else stage_summary(store, stage)
-            for name, stage in creator_stages(run).items()
-        }
+        said = {name: stage_summary(store, it) for name, it in creator_stages(run).items()}
         select, evolve, pair = (said.get(name, {}) for name in ("select", "evolve", "pair"))
         reasons, calls = evolve.get("unusable"), evolve.get("calls")
         return {

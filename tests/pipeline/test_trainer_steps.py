@@ -19,6 +19,7 @@ import pytest
 from computing import compute, given, read_json, run_stage
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 
+from harness.errors import HarnessError
 from harness.eva.informativeness import selected_count
 from harness.eva.pairs import evolved_count
 from harness.models.loading import from_folder, load_tokenizer
@@ -26,7 +27,7 @@ from harness.models.policy import generate
 from harness.models.reward_model import load_reward_model, score
 from harness.pipeline.algorithm import Iteration, Planner, Run
 from harness.pipeline.runs import TableRuns, plan_table
-from harness.pipeline.steps import FUNCTIONS, assistant, pair_stage, user
+from harness.pipeline.steps import FUNCTIONS, assistant, pair_stage, train_stage, user
 from harness.registry.profile import Profile
 from harness.registry.recipe import Creator, Recipe
 from harness.registry.schema import Table
@@ -317,11 +318,8 @@ def test_pairs_set_the_best_completion_against_the_worst(finished: Finished) -> 
         assert summary["ties"] == sum(max(mine) == min(mine) for mine in paired)
 
 
-@pytest.mark.parametrize("drop_ties", [False, True])
 @pytest.mark.parametrize("only", [False, True])
-def test_ties_are_counted_among_the_prompts_asked_for_whether_or_not_dropped(
-    tmp_path: Path, drop_ties: bool, only: bool
-) -> None:
+def test_ties_are_counted_among_the_prompts_asked_for(tmp_path: Path, only: bool) -> None:
     """Of three prompts the second and third are tied, and the first two are asked for."""
     named = dict.fromkeys(PROMPT_SCHEMA.names)
     rows: Rows = [
@@ -333,10 +331,10 @@ def test_ties_are_counted_among_the_prompts_asked_for_whether_or_not_dropped(
     inputs = {name: given(tmp_path / name, name, rows) for name in ("completions", "rewards")}
     if only:
         inputs["only"] = given(tmp_path / "only", "prompts", rows[:4])
-    output = run_stage(pair_stage, tmp_path / "output", {"drop_ties": drop_ties}, inputs)
+    output = run_stage(pair_stage, tmp_path / "output", {}, inputs)
     ties = 1 if only else 2
     summary = read_json(output / "summary.json")
-    assert summary == {"pairs": 1 if drop_ties else 1 + ties, "ties": ties}
+    assert summary == {"pairs": 1 + ties, "ties": ties}
     pairs = read_rows(output / "pairs.parquet")
     assert [pair["prompt_id"] for pair in pairs] == ["h0", "h1", "h2"][: summary["pairs"]]
 
@@ -493,3 +491,11 @@ def test_a_run_that_was_stopped_and_continued_gives_the_same_bytes(
     for stage in Plan(finished.runs.targets):
         ours, theirs = (s.manifest(stage.fingerprint) for s in (store, finished.store))
         assert ours["files"] == theirs["files"], stage.title
+
+
+def test_training_on_nothing_but_ties_is_refused(tmp_path: Path) -> None:
+    tie = {**dict.fromkeys(PROMPT_SCHEMA.names), "chosen": "1", "rejected": "1"}
+    rows: Rows = [{**tie, "reward_chosen": 0.5, "reward_rejected": 0.5}]
+    inputs = {"pairs": given(tmp_path / "pairs", "pairs", rows), "policy": tmp_path}
+    with pytest.raises(HarnessError, match="all pairs are ties"):
+        run_stage(train_stage, tmp_path / "out", {"drop_ties": True}, inputs)
