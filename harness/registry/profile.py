@@ -276,6 +276,11 @@ class Profile(documents.Sourced):
         """Whether its prompts (and hence benchmarks and judges) are the embedded world's."""
         return self.prompts.source == WORLD
 
+    @property
+    def has_own_prompts(self) -> bool:
+        """Whether its prompts are this project's, which may be published."""
+        return self.prompts.source in (WORLD, INSTRUCTIONS)
+
     @cached_property
     def scores(self) -> tuple[str, ...]:
         return tuple(score for one in self.benchmarks.values() for score in one.columns)

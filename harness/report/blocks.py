@@ -62,7 +62,7 @@ def column_blocks(report: Report) -> list[Block]:
 
 
 def _column_block(report: Report, column: Column) -> Block:
-    head, is_ours = ["row", "ours\n± 95%", "gain\n± 95%"], report.table.is_ours
+    head, is_ours = ["row", "ours\n± 95%", "gain\n± 95%"], not report.table.paper_values
     at_paper = report.profile.scale == "paper" and not is_ours
     head += [] if is_ours else ["paper", "paper\ngain"]
     head += ["ours −\npaper"] if at_paper else []
@@ -170,11 +170,11 @@ def control_blocks(report: Report) -> list[Block]:
 
 
 def summary_blocks(report: Report, intervals: bool = False) -> list[Block]:
-    """Return the block comparing each column with the paper's; none for tables of our own.
+    """Return the block comparing each column with the paper's; none if it prints none of them.
 
     `intervals` adds an interval for the share of signs, which does not fit in 80 columns.
     """
-    if report.table.is_ours:
+    if not report.table.paper_values:
         return []
     titles = {column.id: plain(_title(report, column)) for column in report.table.columns}
     rows = []

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.registry.claims import Claim
-from harness.registry.profile import INSTRUCTIONS, WORLD, benchmark_of
+from harness.registry.profile import benchmark_of
 from harness.registry.schema import Table
 from harness.report import reward_study
 from harness.report.build import StoredTable, summarise
@@ -49,7 +49,7 @@ def publish(stored: StoredTable, results_dir: Path, *, allow_fewer: bool = False
     report = stored.report_with_costs
     measured = stored.measured | reward_study.read_study(table_runs, store)
     # We may not redistribute prompts of real datasets and benchmarks.
-    own = report.profile.prompts.source in (WORLD, INSTRUCTIONS)
+    own = report.profile.has_own_prompts
     examples = examples_of(table_runs, store) if own else Examples()
     read = {benchmark_of(table_runs.profile, c.reads) for c in table_runs.table.columns}
     stages = stages_behind(table_runs, store, read)

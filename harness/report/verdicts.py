@@ -297,6 +297,8 @@ class Evidence:
     def missing(self, place: Place) -> str | None:
         row, column = place
         cell = self.by_place.get(place)
+        if all(known.id != column for known in self.table.columns):
+            return f"the profile does not measure `{column}`"
         if cell is None:
             return self.lacking.get(row, f"`{row}` was not requested")
         where = f"`{row}` in `{column}`"

@@ -65,8 +65,13 @@ def test_it_is_trained_and_scored(work: Path) -> None:
 
 
 def test_the_report_has_its_cells(work: Path) -> None:
-    found: dict[str, Any] = json.loads((work / "report.json").read_text(encoding="utf-8"))
-    assert found["table"] == "table4"
+    report: dict[str, Any] = json.loads((work / "report.json").read_text(encoding="utf-8"))
+    cells = {cell["column"]: cell for cell in report["items"]}
+    assert set(cells) == {
+        *("if_strict", "if_soft", "if_new_strict", "if_len", "if_distinct", "if_logp")
+    }
+    assert {cell["state"] for cell in cells.values()} == {"ok"}
+    assert {cell["paper"] for cell in cells.values()} == {None}  # it measured something else
 
 
 def test_the_tokenizer_splits_digits_and_ends_turns() -> None:
