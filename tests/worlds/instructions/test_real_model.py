@@ -74,9 +74,14 @@ def test_the_report_has_its_cells(work: Path) -> None:
     assert {cell["paper"] for cell in cells.values()} == {None}  # it measured something else
 
 
-def test_the_tokenizer_splits_digits_and_ends_turns() -> None:
+@pytest.fixture
+def tokenizer(work: Path) -> Any:
+    (made,) = (work / "packaged").iterdir()
+    return load_tokenizer(made)
+
+
+def test_the_tokenizer_splits_digits_and_ends_turns(tokenizer: Any) -> None:
     """As the original's does: the file of weights does not say it."""
-    tokenizer = load_tokenizer(weights.folder())
     [ids] = tokenize(
         tokenizer, [[{"role": "user", "content": "10  20"}]], add_generation_prompt=True
     )
@@ -86,8 +91,7 @@ def test_the_tokenizer_splits_digits_and_ends_turns() -> None:
     assert stop_token_ids(tokenizer) == [tokenizer.convert_tokens_to_ids("<|im_end|>")]
 
 
-def test_an_answer_that_was_cut_off_is_not_ended() -> None:
-    tokenizer = load_tokenizer(weights.folder())
+def test_an_answer_that_was_cut_off_is_not_ended(tokenizer: Any) -> None:
     asked = {"role": "user", "content": "a"}
     for is_open, ending in ((True, "b"), (False, "b<|im_end|>")):
         turn = {"role": "assistant", "content": "b", "open": is_open}
