@@ -146,7 +146,8 @@ class Mlflow:
         """Return a context that ends when a server takes too long; a database takes its time."""
         if self._database is not None:
             return nullcontext()
-        return _deadline(DEADLINE * float(os.environ["MLFLOW_HTTP_REQUEST_TIMEOUT"]))
+        timeout = "MLFLOW_HTTP_REQUEST_TIMEOUT"
+        return _deadline(DEADLINE * float(os.environ.get(timeout, _QUIET[timeout])))
 
     def _open(self) -> TrackingServer:
         import sqlalchemy

@@ -123,10 +123,9 @@ def test_a_published_figure_is_reported_and_drawn_again(
 
 
 def test_a_figure_in_a_form_that_it_lacks_names_those_that_it_has(call: Any) -> None:
-    for form in ("html", "csv", "latex"):
-        result = call("report", "figure9", "--published", "--format", form)
-        assert result.exit_code == 2
-        assert f"cannot be written as {form}; choose terminal, markdown or json" in result.stderr
+    result = call("report", "figure9", "--published", "--format", "html")
+    assert result.exit_code == 2
+    assert "cannot be written as html; choose terminal, markdown or json" in result.stderr
 
 
 def test_a_figure_of_which_no_row_can_run_is_reported_and_not_run(

@@ -40,7 +40,6 @@ MISTAKES = {
     "report all-offline --publish --json": "leave out the other options",
     "report --all table4": "name one table, or ask for every one with `--all`",
     "report figure5 --format html": "`figure5` is a figure",
-    "report figure5 --published": "with `--published` the published ones",
     "report table4 --published --rows eva-var": "what is published has the rows and seeds it has",
     "report table4 --rows dpo-1 --format html": "a page has all rows",
     "report table4 --output out.pdf": "`out.pdf` has no ending of a report",

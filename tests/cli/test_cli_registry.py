@@ -10,7 +10,7 @@ import pytest
 from harness.project import PACKAGE, declaration_dirs
 from harness.registry import documents, paper
 from harness.registry.declared import all_profiles, all_tables
-from harness.registry.profile import unsupported
+from harness.registry.profile import table_at, unsupported
 from harness.sweep.declaration import FOLDER
 
 pytestmark = pytest.mark.usefixtures("declared_anew")
@@ -38,15 +38,16 @@ def test_list_names_every_table_with_the_paper_s_362_values(says: Any) -> None:
 def test_a_table_is_runnable_only_where_each_of_its_cells_is(says: Any) -> None:
     tables, profiles = all_tables(), all_profiles()
     for listed in says("list", "list")["tables"]:
-        table = tables[listed["id"]]
         for name, profile in profiles.items():
+            table = table_at(tables[listed["id"]], profile)
             cells = [
                 not unsupported(table.recipe_of(row, column), [column], profile)
                 for row in table.rows
                 for column in table.columns
             ]
-            # Controls are run as far as a profile can.
-            runnable = any(cells) if table.controls else all(cells)
+            # Controls, and tables at a profile with columns of its own, are run as far as it can.
+            runnable = any(cells) if table.controls or profile.columns else all(cells)
+            runnable &= not (profile.columns and any(row.kind == "prompts" for row in table.rows))
             assert (name in listed["runnable"]) == runnable, (table.id, name)
 
 
