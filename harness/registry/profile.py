@@ -435,6 +435,7 @@ def table_unsupported(
 
 
 def supported_rows(table: Table, profile: Profile, asked: Sequence[str] = ()) -> list[str]:
+    table = table_at(table, profile)  # once, not for each row
     return [
         row.id
         for row in table.rows
@@ -444,6 +445,7 @@ def supported_rows(table: Table, profile: Profile, asked: Sequence[str] = ()) ->
 
 def lacking_rows(table: Table, profile: Profile) -> dict[str, str]:
     """Return why rows cannot run at a profile, because of themselves or their baseline row."""
+    table = table_at(table, profile)  # once, not for each row
     own = {row.id: table_unsupported(table, profile, [row]) for row in table.rows}
     return {
         row.id: f"`{row.id}` cannot run: {reasons[0]}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -69,6 +69,30 @@ def read_prompts(folder: Path) -> Rows:
         if (folder / name).exists():
             return read_rows(folder / name)
     raise FileNotFoundError(f"no prompts in {folder}")
+
+
+def read_topics(folder: Path, topic_of: Callable[[str], str]) -> list[tuple[str, str]]:
+    """Return the id and topic of each prompt in the folder of a stage that has prompts."""
+    written = (folder / name for name in ("completions.parquet", "trained.parquet"))
+    file = next((path for path in written if path.exists()), None)
+    rows = read_prompts(folder) if file is None else read_rows(file)
+    return [(row["prompt_id"], topic_of(row["prompt"])) for row in rows]
+
+
+def drawn(
+    settings: Mapping[str, Any], pool: Sequence[str], others: Sequence[str]
+) -> dict[int, str]:
+    """Return a stage's prompts by position, from a pool that the seed shuffles.
+
+    Off-target prompts, from `others`, come after the first `on_target` and are numbered after the
+    pool. There are fewer than `count` if the pool ends.
+    """
+    seed, first, count = (settings[name] for name in ("seed", "first", "count"))
+    human = settings.get("on_target", count)
+    order = np.random.default_rng(seed).permutation(len(pool))
+    found = {int(i): pool[i] for i in order[first : first + human]}
+    order = np.random.default_rng(seed).permutation(len(others))
+    return found | {len(pool) + int(i): others[i] for i in order[: count - human]}
 
 
 def read_rewards(folder: Path) -> tuple[list[str], NDArray[np.float64]]:

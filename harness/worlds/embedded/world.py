@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-import numpy as np
-
 from harness.errors import HarnessError
 from harness.eva.evolving import OwnCreator, own_method, plugin_settings
 from harness.extensions import BENCHMARKS
@@ -42,7 +40,11 @@ class EmbeddedPrompts(PromptSource):
         return files.card().identity("off_target")
 
     def topics(self) -> Topics | None:
-        return Topics(CATEGORIES, None, _read_topics)
+        return Topics(
+            CATEGORIES,
+            None,
+            lambda folder: stage_io.read_topics(folder, category_of_first_operation),
+        )
 
     def pool(self) -> tuple[list[str], str]:
         source = files.card().identity("prompts")
@@ -125,14 +127,6 @@ def category_of_first_operation(prompt: str) -> str:
     return NO_TOPIC if task is None else task.operations[0].category
 
 
-def _read_topics(folder: Path) -> list[tuple[str, str]]:
-    """Return each prompt's id and its topic (the category of its first operation)."""
-    written = (folder / name for name in ("completions.parquet", "trained.parquet"))
-    file = next((path for path in written if path.exists()), None)
-    rows = stage_io.read_prompts(folder) if file is None else stage_io.read_rows(file)
-    return [(row["prompt_id"], category_of_first_operation(row["prompt"])) for row in rows]
-
-
 class EmbeddedRuntime(Runtime):
     def resolve(self, identity: str) -> Path:
         return files.resolve(identity)
@@ -145,19 +139,16 @@ class EmbeddedRuntime(Runtime):
 
     def human_prompts(self, settings: Mapping[str, Json]) -> dict[int, str]:
         """Return prompts of the shipped pool by position; off-target ones are numbered after it."""
-        seed, first, count = (cast(int, settings[name]) for name in ("seed", "first", "count"))
-        pool = texts.read_prompts(files.resolve(str(settings["source"])))
-        order = np.random.default_rng(seed).permutation(len(pool))
-        human = cast(int, settings.get("on_target", count))
-        positions = [int(i) for i in order[first : first + human]]
-        if "off_target" in settings:
-            others = texts.read_prompts(files.resolve(str(settings["off_target"])))
-            order = np.random.default_rng(seed).permutation(len(others))
-            positions += [len(pool) + int(i) for i in order[: count - human]]
-            pool = [*pool, *others]
-        if len(positions) < count:
-            raise ValueError(f"prompts {first} to {first + count} of a pool of {len(pool)}")
-        return {at: pool[at] for at in positions}
+        pool, others = (
+            texts.read_prompts(files.resolve(str(settings[name]))) if name in settings else []
+            for name in ("source", "off_target")
+        )
+        found = stage_io.drawn(settings, pool, others)
+        first, count = (cast(int, settings[name]) for name in ("first", "count"))
+        if len(found) < count:
+            size = len(pool) + len(others)
+            raise ValueError(f"prompts {first} to {first + count} of a pool of {size}")
+        return found
 
     def evolver(
         self, settings: Mapping[str, Json], done: Callable[[int], None] | None = None

@@ -49,13 +49,19 @@ def identity_of(part: str, count: int) -> str:
     return f"{VERSION}/{part}-{count}@{digest[:16]}"
 
 
+def _part_of(identity: str) -> tuple[str, str]:
+    """Return the part and the number of prompts that an identity names."""
+    part, _, count = identity.partition("/")[2].partition("@")[0].rpartition("-")
+    return part, count
+
+
 def texts_of(identity: str) -> tuple[str, ...]:
     """Return the prompts of an identity.
 
     Raises:
         HarnessError: They are another version's.
     """
-    part, _, count = identity.partition("/")[2].partition("@")[0].rpartition("-")
+    part, count = _part_of(identity)
     if part not in PARTS or identity != identity_of(part, int(count)):
         raise HarnessError(
             f"the run was planned with `{identity}` and this is {VERSION}; plan the run again"
@@ -81,7 +87,7 @@ class Prompts:
 
     def topics(self) -> Topics | None:
         families = dict.fromkeys(kind.family for kind in KINDS.values())
-        return Topics(tuple(families), None, _read_topics)
+        return Topics(tuple(families), None, lambda folder: stage_io.read_topics(folder, _topic))
 
     def pool(self) -> tuple[list[str], str]:
         return list(prompts("prompts", self._count())), self._source()
@@ -120,13 +126,6 @@ def _topic(prompt: str) -> str:
     return NO_TOPIC if task is None else KINDS[task.kinds[0]].family
 
 
-def _read_topics(folder: Path) -> list[tuple[str, str]]:
-    written = (folder / name for name in ("completions.parquet", "trained.parquet"))
-    file = next((path for path in written if path.exists()), None)
-    rows = stage_io.read_prompts(folder) if file is None else stage_io.read_rows(file)
-    return [(row["prompt_id"], _topic(row["prompt"])) for row in rows]
-
-
 def benchmark_identity(name: str, items: int) -> str:
     """Return a benchmark's identity by its name in a profile.
 
@@ -143,21 +142,17 @@ def benchmark_identity(name: str, items: int) -> str:
 
 def human_prompts(settings: Mapping[str, Json]) -> dict[int, str]:
     """Return a stage's prompts by position in the pool; off-target ones are numbered after it."""
-    pool = list(texts_of(str(settings["source"])))
-    seed, first, count = (cast(int, settings[name]) for name in ("seed", "first", "count"))
-    order = np.random.default_rng(seed).permutation(len(pool))
-    human = cast(int, settings.get("on_target", count))
-    places = [int(i) for i in order[first : first + human]]
-    if "off_target" in settings:
-        others = texts_of(str(settings["off_target"]))
-        order = np.random.default_rng(seed).permutation(len(others))
-        places += [len(pool) + int(i) for i in order[: count - human]]
-        pool += others
-    if len(places) < count:
+    pool, others = (
+        texts_of(str(settings[name])) if name in settings else ()
+        for name in ("source", "off_target")
+    )
+    found = stage_io.drawn(settings, pool, others)
+    first, count = (cast(int, settings[name]) for name in ("first", "count"))
+    if len(found) < count:
         raise HarnessError(
             f"`{settings['source']}` has too few prompts for {count} from position {first}"
         )
-    return {at: pool[at] for at in places}
+    return found
 
 
 def evolver(settings: Mapping[str, Json], resolve: Callable[[str], Path]) -> Evolver:
@@ -166,7 +161,7 @@ def evolver(settings: Mapping[str, Json], resolve: Callable[[str], Path]) -> Evo
 
 
 def questions(identity: str) -> Sequence[Item]:
-    name = identity.partition("/")[2].partition("@")[0].rpartition("-")[0]
+    name, _ = _part_of(identity)
     return [
         Item(f"{name}{at:05d}", task_of(text).kinds[0], text)
         for at, text in enumerate(texts_of(identity))
@@ -185,7 +180,7 @@ def judge(ctx: StageContext, resolve: Callable[[str], Path]) -> None:
         raise HarnessError(f"the world `instructions` has no judge `{ctx.settings['judge']}`")
     rows = stage_io.read_rows(ctx.inputs["answers"] / "answers.parquet")
     asked = {item.item_id: item for item in questions(identity)}
-    name = next(iter(asked.values())).item_id.rstrip("0123456789")
+    name, _ = _part_of(identity)
     judgments, scores = [], []
     for row in rows:
         task, answer = task_of(asked[row["prompt_id"]].turn_1), row["completion"]

@@ -174,12 +174,16 @@ class World:
         creator: CreatorSource | None = None,
     ) -> None:
         self.profile = profile
-        self.prompts: PromptSource | instructions.Prompts = prompts or PromptSource(profile)
-        self.creator: CreatorSource | instructions.Creation = creator or CreatorSource(profile)
-        if prompts is None and profile.prompts.source == INSTRUCTIONS:
-            self.prompts = instructions.Prompts(profile)
-        if creator is None and profile.creator.source == INSTRUCTIONS:
-            self.creator = instructions.Creation(profile, self.policy)
+        self.prompts = prompts or (
+            instructions.Prompts(profile)
+            if profile.prompts.source == INSTRUCTIONS
+            else PromptSource(profile)
+        )
+        self.creator = creator or (
+            instructions.Creation(profile, self.policy)
+            if profile.creator.source == INSTRUCTIONS
+            else CreatorSource(profile)
+        )
         self._identity_of = cache(identity_of)
         self._benchmarks: dict[str, str] = {}
 
@@ -212,12 +216,11 @@ class World:
     def benchmark(self, name: str) -> str:
         if name not in self._benchmarks:
             declared = self.profile.benchmarks[name]
-            by_rule = declared.judge == INSTRUCTIONS
-            self._benchmarks[name] = (
-                instructions.benchmark_identity(name, declared.items_of(declared.columns[0]))
-                if by_rule
-                else benchmarks.benchmark_identity(name, declared)
-            )
+            if declared.judge == INSTRUCTIONS:
+                items = declared.items_of(declared.columns[0])
+                self._benchmarks[name] = instructions.benchmark_identity(name, items)
+            else:
+                self._benchmarks[name] = benchmarks.benchmark_identity(name, declared)
         return self._benchmarks[name]
 
     def judge(self, name: str) -> str:
