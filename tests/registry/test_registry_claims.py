@@ -87,7 +87,7 @@ def test_every_table_has_one_primary_claim_and_no_figure_has_one(
 def test_claims_are_those_of_the_paper(
     claims: dict[str, tuple[str, Claim]], shared_dir: Path
 ) -> None:
-    """All but the margins, which the paper does not state, and the tests of what has no score."""
+    """All but margins, which the paper does not state, and tests where either side has none."""
     text = (shared_dir / "paper/claims.yaml").read_text("utf-8")
     theirs: dict[str, Any] = {claim["id"]: claim for claim in yaml.safe_load(text)["claims"]}
     assert sorted(claims) == sorted(theirs)
@@ -100,7 +100,7 @@ def test_claims_are_those_of_the_paper(
         assert claim.paper_margin == (tuple(margin) if isinstance(margin, list) else margin)
         assert claim.holds_in_paper == their["holds_in_paper"]
         assert claim.within_noise == their.get("within_noise")
-        if not isinstance(claim.test, Qualitative):
+        if not isinstance(claim.test, Qualitative) and their["test"]["kind"] != "qualitative":
             ours = claim.test.model_dump(mode="json", exclude={"margin"}, exclude_none=True)
             assert ours == their["test"], name
 
