@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from harness.cli import common
-from harness.cli.common import console, emit, note, print_json, text_table, unbroken
+from harness.cli.common import console, emit, print_json, text_table, unbroken
 from harness.errors import HarnessError, UserError
-from harness.project import publishing_dir, work_dir
-from harness.selection.names import DEFAULT_PROFILE, workers_of
+from harness.project import work_dir
+from harness.selection.names import DEFAULT_PROFILE
 from harness.strict import Output
 from harness.words import counted
 from harness.worlds.needs import Missing
 
 if TYPE_CHECKING:
     from harness.registry.profile import Profile
-    from harness.runtime import Event, Stage
+    from harness.runtime import Stage
     from harness.selection.selection import Selection
     from harness.worlds.embedded.files import Card
 
@@ -195,10 +195,6 @@ class Built(Output):
     """Files that differ from the world in use; null if there is none."""
 
 
-class PublishedFolder(Output):
-    folder: str
-
-
 @micro.command("build", epilog="Example: harness micro build --output my-world")
 def build(
     output: OutputOption = None, seed: common.SeedOption = 0, as_json: common.JsonOption = False
@@ -238,35 +234,6 @@ def freeze(as_json: common.JsonOption = False) -> None:
 
     found = Frozen(**vars(freeze_world(named_profile(DEFAULT_PROFILE))))
     emit(found, as_json, lambda it: [f"Frozen at {it.at}: {len(it.parts)} parts."])
-
-
-@micro.command("over-optimise", epilog="Example: harness micro over-optimise")
-def over_optimise(
-    jobs: common.JobsOption = None,
-    allow_fewer: common.AllowFewerOption = False,
-    as_json: common.JsonOption = False,
-) -> None:
-    """Push one policy beyond what its reward model knows, and publish how it looks.
-
-    RLOO without a KL penalty at a large learning rate; takes a few minutes.
-    """
-    from harness.pipeline.studies import push
-    from harness.report.over_optimisation import OVER_OPTIMISATION, PUSHED_FOLDER, OverOptimisation
-    from harness.runtime import StageFinished, Store
-
-    results_dir, say = publishing_dir(), common.saying(console(stderr=as_json))
-
-    def tell(event: Event) -> None:
-        if isinstance(event, StageFinished):
-            say(f"{event.stage.label}: {event.wall_s:.1f} s")
-
-    store = Store(work_dir() / "over-optimise" / "store")
-    measured = OverOptimisation.model_validate(push(store, workers_of(jobs), tell))
-    place = f"micro/{PUSHED_FOLDER}"
-    folder = OVER_OPTIMISATION.publish(measured, place, results_dir, allow_fewer=allow_fewer)
-    note(f"published in {folder}")
-    if as_json:
-        print_json(PublishedFolder(folder=str(folder)))
 
 
 def _differing(card: Card) -> list[str] | None:

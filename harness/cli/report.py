@@ -366,9 +366,6 @@ def _verified(found: Verified) -> Iterator[str]:
         yield (
             f"So do {counted(found.points, 'number')} in {counted(len(found.figures), 'figure')}."
         )
-    if found.pages:
-        pages = ", ".join(found.pages)
-        yield f"Only files and text checked, for lack of per-prompt values: {pages}."
     if found.archived:
         archived = ", ".join(found.archived)
         yield f"Only digests checked, since an earlier version recomputes the numbers: {archived}."

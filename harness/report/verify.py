@@ -17,7 +17,6 @@ from harness.registry.paper import the_paper
 from harness.report.answer import answer_to
 from harness.report.controls import KnownControls
 from harness.report.figures.published import FIGURE
-from harness.report.over_optimisation import OVER_OPTIMISATION
 from harness.report.parts import Count
 from harness.report.publication import (
     ARCHIVED,
@@ -42,9 +41,7 @@ from harness.strict import Output
 FINDINGS = "README.md"
 """The page on all that is published, in the results folder."""
 
-KINDS: dict[str, Publication[Any]] = {
-    kind.name: kind for kind in (TABLE, FIGURE, SWEEP, OVER_OPTIMISATION)
-}
+KINDS: dict[str, Publication[Any]] = {kind.name: kind for kind in (TABLE, FIGURE, SWEEP)}
 """Every kind of publication whose numbers this version recomputes, by name."""
 
 
@@ -65,9 +62,6 @@ class Verified(Output):
     """Published figures, as `profile/figure`."""
     points: Count
     """Number of figure points recomputed."""
-    pages: tuple[str, ...]
-    """Published pages whose files and text were checked, but which have no per-prompt values to
-    recompute numbers from."""
     archived: tuple[str, ...]
     """Published folders whose files were checked; an earlier version recomputes their numbers."""
     not_covered: tuple[str, ...]
@@ -119,7 +113,6 @@ def verify(results_dir: Path, store: Store | None = None) -> Verified:
         cells=numbers(TABLE, SWEEP),
         figures=of(FIGURE),
         points=numbers(FIGURE),
-        pages=of(OVER_OPTIMISATION),
         archived=tuple(place for place, entry in index.items() if entry.kind == ARCHIVED),
         not_covered=not_covered,
         stages=stages,

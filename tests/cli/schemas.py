@@ -28,7 +28,6 @@ OUTPUTS = {
     "evaluate fetch": ("harness.cli.evaluate:FetchedFiles",),
     "micro build": ("harness.cli.machine:Built",),
     "micro freeze": ("harness.cli.machine:Frozen",),
-    "micro over-optimise": ("harness.cli.machine:PublishedFolder",),
     "download": ("harness.cli.machine:Downloaded",),
     "report": ("harness.report.model:Cell[]", "harness.report.figures.report:FigureReport"),
     "claims": ("harness.report.model:Verdict[]",),

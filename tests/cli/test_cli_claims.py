@@ -80,7 +80,7 @@ def test_a_profile_that_cannot_run_says_so_of_every_claim(says: Any) -> None:
 def test_verify_checks_what_is_published(
     says: Any, call: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Of a table, a figure and a page; `tests/report/test_verify.py` verifies all that is there."""
+    """Of a table, a figure and an archive; `tests/report/test_verify.py` verifies everything."""
     index = read_index(results_dir())
     places = ("micro/table5", "micro/figure6", "micro/over-optimisation")
     for place in places:
@@ -92,7 +92,7 @@ def test_verify_checks_what_is_published(
     assert (found["tables"], found["figures"]) == (["micro/table5"], ["micro/figure6"])
     text = call("verify", "--store").stdout
     assert "follow from their per-prompt scores" in text
-    assert "Only files and text checked" in " ".join(text.split())
+    assert "Only digests checked" in " ".join(text.split())
 
 
 def test_verify_fails_with_the_difference(

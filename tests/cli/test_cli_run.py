@@ -91,21 +91,6 @@ def test_controls_that_ran_here_count_in_the_reports_of_other_tables(
     assert "Controls 0 of 16 passed; dose-offline: not run" in said
 
 
-def test_a_policy_is_pushed_and_measured_at_each_size(
-    says: Any, tracker: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """No toy answer is a list, so the oracle gives nothing; the rewards are drawn from [0, 1)."""
-    monkeypatch.setattr("harness.project.results_dir", lambda: tmp_path)
-    said = says("micro over-optimise", "micro", "over-optimise", "--jobs", "1")
-    report = json.loads((Path(said["folder"]) / "report.json").read_text())
-    assert [point["size"] for point in report["points"]] == list(range(7))
-    assert {point["oracle"] for point in report["points"]} == {0.0}
-    assert len({point["reward"] for point in report["points"]}) == 7
-    assert (report["setting"]["beta"], report["setting"]["prompts"]) == (0.0, 4)
-    store = Store(tmp_path / "work" / "over-optimise" / "store")
-    assert {store.status(name) for name in report["setting"]["stages"].values()} == {"done"}
-
-
 def test_a_run_of_a_few_rows_takes_nothing_away(says: Any, call: Any, tracker: Any) -> None:
     """Two rows have the seeds 0 and 2, one of them the seed 7 as well, which was asked for last."""
     assert call(*SMALL).exit_code == 0
