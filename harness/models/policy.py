@@ -24,7 +24,9 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.nn.functional import pad as pad_tensor
 from transformers import DynamicCache
+from transformers.cache_utils import DynamicLayer
 
 from harness.models.loading import (
     Checkpoint,
@@ -146,8 +148,9 @@ def decode(
 ) -> list[list[int]]:
     """Sample n completions of each prompt in a batch.
 
-    Unlike `model.generate`, this reads each prompt once, repeats its key-value cache n times, and
-    drops finished sequences from the batch: a third of the time for six short completions on a CPU.
+    Unlike `model.generate`, this reads each prompt once, repeats its key-value cache n times, drops
+    finished sequences from the batch, and does not copy the cache for each token: a third of the
+    time for six short completions on a CPU.
 
     Token ids and mask are B x T, left-padded; `uniforms` are (B * n) x M numbers in [0, 1), one per
     token. `ends` is filled with the token that ended the turn, by row.
@@ -157,6 +160,7 @@ def decode(
     """
     positions = (mask.cumsum(1) - 1).clamp(min=0)
     cache = DynamicCache(config=model.config)
+    cache.layers = [_RoomyLayer() if type(own) is DynamicLayer else own for own in cache.layers]
     logits = _next_logits(model, ids, mask, positions, cache)
     cache.batch_repeat_interleave(n)
     logits, mask = logits.repeat_interleave(n, 0), mask.repeat_interleave(n, 0)
@@ -181,6 +185,42 @@ def decode(
         position = position + 1
         logits = _next_logits(model, tokens[:, None], mask, position, cache)
     return completions
+
+
+class _RoomyLayer(DynamicLayer):  # type: ignore[misc]
+    """A layer's keys and values, in buffers that grow by `ROOM` tokens at a time.
+
+    `keys` and `values` are views of the buffers' first tokens. The parent concatenates, which
+    copies the whole cache for each token: a quarter of the time of a small model.
+    """
+
+    ROOM = 64
+
+    _buffers: tuple[torch.Tensor, torch.Tensor] | None = None
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        start = self.get_seq_length()
+        if start == 0:
+            read: tuple[torch.Tensor, torch.Tensor] = super().update(key_states, value_states)
+            return read
+        end = start + key_states.shape[-2]
+        if self._buffers is None or end > self._buffers[0].shape[-2]:
+            padding = (0, 0, 0, end - start + self.ROOM)
+            self._buffers = pad_tensor(self.keys, padding), pad_tensor(self.values, padding)
+        for buffer, new in zip(self._buffers, (key_states, value_states), strict=True):
+            buffer[..., start:end, :] = new
+        self.keys, self.values = (buffer[..., :end, :] for buffer in self._buffers)
+        return self.keys, self.values
+
+    def batch_select_indices(self, indices: torch.Tensor) -> None:
+        if self._buffers is None:
+            super().batch_select_indices(indices)
+            return
+        end = self.get_seq_length()
+        self._buffers = self._buffers[0][indices], self._buffers[1][indices]
+        self.keys, self.values = (buffer[..., :end, :] for buffer in self._buffers)
 
 
 def _next_logits(
