@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness import project
-from harness.extensions import name_plugins
+from harness.extensions import load_plugins
 from harness.quiet import silence
 from harness.registry import declared
 from harness.registry.declared import GROUPS
@@ -47,17 +47,19 @@ def load(
     Raises:
         UserError: There is no such table, figure, profile, row or file.
     """
-    name_plugins(list(plugins))
+    load_plugins(plugins)
     return select(name, profile, rows, seeds)
 
 
 def list_tables() -> list[str]:
     """Return the names that `load` accepts: tables, figures, and groups of tables."""
+    load_plugins()
     return [*declared.all_tables(), *declared.all_figures(), *GROUPS]
 
 
 def list_profiles() -> list[str]:
     """Return the names of the shipped profiles."""
+    load_plugins()
     return list(declared.all_profiles())
 
 
@@ -90,6 +92,7 @@ def evaluate(
     from harness.tracking import Mlflow, evaluation_records
     from harness.worlds.real import evaluating
 
+    load_plugins()
     benchmark_class(benchmark)
     asked = EvaluateOptions.of({**options, "judgments": judgments})
     done = evaluating.evaluate(benchmark, asked)
@@ -110,4 +113,5 @@ def verify(*, store: bool = False) -> Verified:
     """
     from harness.report.verify import verify as verify_results
 
+    load_plugins()
     return verify_results(project.results_dir(), Store(project.store_dir()) if store else None)

@@ -1,26 +1,22 @@
 """What users can add in their own files (plug-ins), and how these are found.
 
-A plug-in is a Python module, named by `--plugin PATH_OR_MODULE` or in `HARNESS_PLUGINS`
-(comma-separated), or located at `plugins/NAME.py` in the checkout that this code runs from. It
-registers what it adds:
+A plug-in is a Python file or module that `--plugin` or `HARNESS_PLUGINS` (comma-separated) names,
+or an installed entry point of the group `harness.plugins`. It adds to the dictionaries below:
 
     @harness.metric("top_two", version="1")
     def top_two(rewards):  # prompts x completions -> one number per prompt
         return rewards.max(axis=1) - rewards.mean(axis=1)
 
-A process loads plug-ins when it first looks up a name; workers inherit the environment. The plug-in
-and its version, which authors bump when the meaning changes, are part of the identity of stages
-that use it. A name that is taken or not an identifier, or a missing version, is a `UserError`.
+The plug-in and its version, which authors bump when the meaning changes, are part of the identity
+of stages that use it. Workers inherit the variable, and so load the same plug-ins.
 """
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 import os
-import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -28,9 +24,9 @@ from typing import Any, TypeVar
 
 from harness.errors import HarnessError, UserError
 from harness.foreign import error_in_a_line, in_a_line
-from harness.project import own_checkout
 
 VARIABLE = "HARNESS_PLUGINS"
+GROUP = "harness.plugins"
 
 _OF_A_FILE = "harness_plugin_"
 
@@ -39,7 +35,7 @@ Thing = TypeVar("Thing")
 
 @dataclass(frozen=True)
 class Extension:
-    """Something a plug-in adds: the object, its plug-in and version, and further options."""
+    """What a plug-in added: the object, its plug-in and version, and further options."""
 
     thing: Any
     plugin: str
@@ -47,45 +43,32 @@ class Extension:
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
-class Extensible:
-    """A registry of one kind of thing by name: shipped ones and plug-ins'.
-
-    `what` is its name in messages; `shipped` maps the names of shipped ones to `module:attribute`.
-    """
+class Registry(dict[str, str | Extension]):
+    """Things of one kind by name: `module:attribute` of a shipped one, or an `Extension`."""
 
     def __init__(self, what: str, shipped: Mapping[str, str]) -> None:
+        super().__init__(shipped)
         self.what = what
-        self.shipped = shipped
-        self._added: dict[str, Extension] = {}
-        self._watchers: list[Callable[[str, Extension], None]] = []
+        self.shipped = tuple(shipped)
 
-    def __iter__(self) -> Iterator[str]:
-        if not _PLUGINS.whole:
-            load_plugins()
-        return iter([*self.shipped, *self._added])
-
-    def __contains__(self, name: object) -> bool:
-        return name in self.shipped or self.added(str(name)) is not None
-
-    def added(self, name: str) -> Extension | None:
-        """Return what a plug-in registered under a name, or None if shipped or unknown."""
-        if not _PLUGINS.whole:
-            load_plugins()
-        return self._added.get(name)
-
-    def get(self, name: str) -> Any:
-        """Return the object registered under a name, importing shipped ones.
+    def load(self, name: str) -> Any:
+        """Return the thing of a name.
 
         Raises:
             UserError: The name is unknown.
         """
-        found = self.added(name)
-        if found is not None:
-            return found.thing
-        if name not in self.shipped:
+        if name not in self:
             raise UserError(f"unknown {self.what} `{name}`: use one of {', '.join(self)}.")
-        module, _, attribute = self.shipped[name].partition(":")
+        found = self[name]
+        if isinstance(found, Extension):
+            return found.thing
+        module, _, attribute = found.partition(":")
         return getattr(importlib.import_module(module), attribute)
+
+    def added(self, name: str) -> Extension | None:
+        """Return what a plug-in added under a name; None if it is shipped or unknown."""
+        found = self.get(name)
+        return found if isinstance(found, Extension) else None
 
     def identity(self, name: str) -> dict[str, Any]:
         """Return what stage settings include besides the name; empty for a shipped one."""
@@ -95,7 +78,7 @@ class Extensible:
         return {"plugin": {"name": found.plugin, "version": found.version}}
 
     def check(self, name: str, planned: Any) -> None:
-        """Check that what is loaded under a name is what a stage was planned with.
+        """Check that a stage was planned with what is loaded under a name.
 
         Raises:
             HarnessError: The plug-in or its version differs.
@@ -107,43 +90,30 @@ class Extensible:
             )
 
     def register(self, name: str, version: str, **options: Any) -> Callable[[Thing], Thing]:
-        """Return a decorator that registers something under a name, with options."""
+        """Return a decorator that adds something under a name, with options."""
 
         def add(thing: Thing) -> Thing:
-            plugin = _plugin_of(thing)
-            whose = f"the {self.what} `{name}` of the plug-in {plugin}"
-            if not str(name).isidentifier():
-                raise UserError(f"{whose}: a name has letters, digits and `_` only")
-            if not isinstance(version, str) or not version:
-                raise UserError(f'{whose} needs a version, as `version="1"`')
-            known = self._added.get(name)
-            if name in self.shipped or known is not None:
-                owner = "shipped" if known is None else f"from the plug-in {known.plugin}"
-                raise UserError(f"{whose} is there already ({owner}); choose another name")
-            self._added[name] = Extension(thing, plugin, version, options)
-            for watcher in self._watchers:
-                watcher(name, self._added[name])
+            plugin = str(getattr(thing, "__module__", "unknown")).removeprefix(_OF_A_FILE)
+            what = f"the {self.what} `{name}` of the plug-in {plugin}"
+            if not name.isidentifier():
+                raise UserError(f"{what}: a name has letters, digits and `_` only")
+            if name in self:
+                raise UserError(f"{what} exists already; choose another name")
+            self[name] = Extension(thing, plugin, version, options)
             return thing
 
         return add
 
-    def watch(self, watcher: Callable[[str, Extension], None]) -> None:
-        """Call a function with everything registered so far and later."""
-        self._watchers.append(watcher)
-        for name, extension in self._added.items():
-            watcher(name, extension)
 
-
-METRICS = Extensible(
+METRICS = Registry(
     "informativeness metric",
     {
         name: f"harness.eva.informativeness:{name}"
         for name in ("a_min", "a_avg", "a_dis", "var", "mean", "mean_inv", "a_min_inv", "uniform")
     },
 )
-"""Informativeness metrics of prompts; see `metric`."""
 
-LOSSES = Extensible(
+LOSSES = Registry(
     "preference loss",
     {
         "dpo": "harness.training.offline_losses:DPO",
@@ -152,10 +122,8 @@ LOSSES = Extensible(
         "orpo": "harness.training.offline_losses:ORPO",
     },
 )
-"""Algorithms that train on preference pairs; see `loss`."""
 
-
-BENCHMARKS = Extensible(
+BENCHMARKS = Registry(
     "benchmark",
     {
         "mt_bench": "harness.evaluation.benchmarks.mt_bench:MtBench",
@@ -163,36 +131,22 @@ BENCHMARKS = Extensible(
         "alpaca_eval": "harness.evaluation.benchmarks.alpaca_eval:AlpacaEval",
     },
 )
-"""Benchmarks whose answers a judge rates; see `benchmark`."""
+"""Benchmarks whose answers a judge rates."""
 
+SCORES = [
+    "ah_wr", "ah_len", "ah_exact", "mt_avg", "mt_t1", "mt_t2", "ae_lc", "ae_wr",
+    "complexity", "quality", "musr_ta", "tqa_gen", "wmdp", "gsm8k", "gsm_plus", "mmlu_pro",
+    "if_strict", "if_soft", "if_len", "if_distinct", "if_logp", "if_new_strict", "if_new_soft",
+]  # fmt: skip
+"""Per-prompt scores, of which each column reads one; benchmarks of plug-ins add theirs."""
 
-def benchmark_name(written: str) -> str:
-    """Return a benchmark's canonical name; shipped ones may be written with hyphens."""
-    name = written.replace("-", "_")
-    return name if name in BENCHMARKS.shipped else written
+JUDGES = Registry("judge", {})
+"""Judges that are functions; all others are models at an endpoint."""
 
+REWARDS = Registry("reward", {"instructions": "harness.worlds.instructions.rules:RULES"})
+"""Rewards that are functions of a prompt and its answers; others are models."""
 
-def benchmark_place(name: str) -> str:
-    """Return the name of a benchmark's folder in the benchmarks folder.
-
-    Shipped ones keep hyphens, because the name is part of stored stages' identities.
-    """
-    return name.replace("_", "-") if name in BENCHMARKS.shipped else name
-
-
-JUDGES = Extensible("judge", {})
-"""Judges that are functions; all others are models at an endpoint. See `judge`."""
-
-REWARDS = Extensible(
-    "reward",
-    {
-        "math": "harness.models.checkable:MATH",
-        "instructions": "harness.worlds.instructions.rules:RULES",
-    },
-)
-"""Rewards that are functions of a prompt and its answers; others are models. See `reward`."""
-
-CREATORS = Extensible(
+CREATORS = Registry(
     "evolving method",
     # Each world implements these in its own way; this is where each one's effect is described.
     dict.fromkeys(
@@ -203,8 +157,6 @@ CREATORS = Extensible(
         "harness.worlds.real.creator:METHODS",
     ),
 )
-"""How the creator rewrites prompts; see `creator`."""
-
 
 _SELECTORS = {
     "uniform": "screening:Uniform", "eva": "eva:Eva", "mopps": "remembering:MoPPS",
@@ -213,10 +165,23 @@ _SELECTORS = {
     "plr": "remembering:PLR", "pcl": "remembering:PCL", "cures": "remembering:CurES",
     "adarft": "remembering:AdaRFT", "sec": "remembering:SEC", "accel": "remembering:ACCEL",
 }  # fmt: skip
-SELECTORS = Extensible(
+SELECTORS = Registry(
     "selector", {name: f"harness.selectors.{place}" for name, place in _SELECTORS.items()}
 )
-"""Selectors of prompts for online training in a league; see `selector`."""
+
+
+def benchmark_name(written: str) -> str:
+    """Return a benchmark's name in the registry; shipped ones may be written with hyphens."""
+    name = written.replace("-", "_")
+    return name if name in BENCHMARKS.shipped else written
+
+
+def benchmark_place(name: str) -> str:
+    """Return the name of a benchmark's folder in the benchmarks folder.
+
+    Shipped ones keep hyphens, because the name is part of stored stages' identities.
+    """
+    return name.replace("_", "-") if name in BENCHMARKS.shipped else name
 
 
 def selector(name: str, *, version: str) -> Callable[[Thing], Thing]:
@@ -245,15 +210,9 @@ def loss(name: str, *, version: str, like: str = "dpo") -> Callable[[Thing], Thi
 
     The function takes no arguments and returns a subclass of
     `harness.training.offline.OfflineAlgorithm`; it is called only to train a policy, so that heavy
-    libraries are imported only there. The loss is used as `algorithm` in recipes; a profile offers
-    it in `algorithms` and gives its hyperparameters in `training`, with the fields of the shipped
-    loss it is `like`.
+    libraries are imported only there. The loss is used as `algorithm` in recipes, at profiles that
+    offer it in `algorithms`, with the hyperparameters of the shipped loss it is `like`.
     """
-    if like not in LOSSES.shipped:
-        raise UserError(
-            f"the preference loss `{name}` is like `{like}`, which is not shipped: use one of "
-            f"{', '.join(LOSSES.shipped)}."
-        )
     return LOSSES.register(name, version, like=like)
 
 
@@ -284,6 +243,8 @@ def benchmark(name: str, *, version: str) -> Callable[[Thing], Thing]:
 
     def named(thing: Thing) -> Thing:
         thing.name = name  # type: ignore[attr-defined]
+        columns = thing.columns.values()  # type: ignore[attr-defined]
+        SCORES.extend(score for score in columns if score not in SCORES)
         return add(thing)
 
     return named
@@ -314,56 +275,32 @@ def reward(
     return REWARDS.register(name, version, model=model, asks=asks)
 
 
-@dataclass
-class _Plugins:
-    """This process's plug-ins: named by the command, and loaded; `whole` once all are loaded."""
-
-    named: list[str] = field(default_factory=list)
-    loaded: set[str] = field(default_factory=set)
-    whole: bool = False
-
-
-_PLUGINS = _Plugins()
+_named: list[str] = []
+_loaded: set[str] = set()
 
 
 def named_plugins() -> tuple[str, ...]:
     """Return the plug-ins named by this command, which follow-up commands must name as well."""
-    return tuple(_PLUGINS.named)
+    return tuple(_named)
 
 
-def name_plugins(names: list[str]) -> None:
-    """Name and load plug-ins, as files or modules, for this process and its children.
-
-    Raises:
-        UserError: There is no such file or module, or it cannot be loaded.
-    """
-    known = [name for name in os.environ.get(VARIABLE, "").split(",") if name]
-    # Unlike `pathlib`, `os.path` accepts an unknown user after `~` and symlink loops.
-    places = [os.path.realpath(os.path.expanduser(n)) if n.endswith(".py") else n for n in names]
-    if places:
-        os.environ[VARIABLE] = ",".join(dict.fromkeys([*known, *places]))
-    _PLUGINS.named = list(names)
-    load_plugins()
-
-
-def load_plugins() -> None:
-    """Load the plug-ins that are named or in the checkout, each once.
+def load_plugins(names: Sequence[str] | None = None) -> None:
+    """Load the plug-ins of a command's names, of `HARNESS_PLUGINS` and of entry points, each once.
 
     Raises:
         UserError: There is no such file or module, or it cannot be loaded.
     """
-    root = own_checkout()
-    lying = [] if root is None else sorted(map(str, (root / "plugins").glob("*.py")))
-    named = filter(None, os.environ.get(VARIABLE, "").split(","))
-    _PLUGINS.whole = True  # set first, since plug-ins may look up names while they are imported
-    try:
-        for name in dict.fromkeys([*lying, *named]):
-            if name not in _PLUGINS.loaded:
-                _load(name)
-                _PLUGINS.loaded.add(name)
-    except BaseException:
-        _PLUGINS.whole = False
-        raise
+    from importlib.metadata import entry_points
+
+    if names is not None:
+        _named[:] = names
+    known = filter(None, os.environ.get(VARIABLE, "").split(","))
+    places = [os.path.abspath(n) if n.endswith(".py") else n for n in [*known, *(names or ())]]
+    os.environ[VARIABLE] = ",".join(dict.fromkeys(places))  # for the workers, wherever they start
+    for name in [*places, *(point.module for point in entry_points(group=GROUP))]:
+        if name not in _loaded:
+            _load(name)
+            _loaded.add(name)
 
 
 def _load(name: str) -> None:
@@ -382,18 +319,8 @@ def _load(name: str) -> None:
 
 
 def _import_file(path: Path) -> None:
-    if not path.is_file():
-        raise UserError(f"there is no plug-in `{path}`; correct `--plugin` or {VARIABLE}")
-    # A module name unique to the file, ending in the file's name.
-    name = f"{_OF_A_FILE}{hashlib.sha256(str(path).encode()).hexdigest()[:8]}_{path.stem}"
-    module = ModuleType(name)
+    module = ModuleType(f"{_OF_A_FILE}{path.stem}")
     module.__file__ = str(path)
-    sys.modules[name] = module
+    sys.modules[module.__name__] = module
     # Cached bytecode could be stale: from another version of the same size and second.
     exec(compile(path.read_bytes(), str(path), "exec"), module.__dict__)
-
-
-def _plugin_of(thing: object) -> str:
-    """Return the name of the plug-in that defines an object."""
-    module = str(getattr(thing, "__module__", "") or "unknown")
-    return re.sub(f"^{_OF_A_FILE}[0-9a-f]{{8}}_", "", module)

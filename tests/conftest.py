@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import settings
 
+from harness.extensions import BENCHMARKS, CREATORS, JUDGES, METRICS, REWARDS
 from harness.registry.declared import load_tables
 from harness.registry.figures import Figure, load_figures
 from harness.registry.profile import Profile, load_profiles
@@ -85,6 +88,15 @@ def micro() -> Profile:
 def paper() -> Profile:
     """Return the paper's profile."""
     return load_profiles()["paper"]
+
+
+@pytest.fixture
+def registries() -> Iterator[None]:
+    """Forget, after a test, what it added to the registries."""
+    with ExitStack() as stack:
+        for registry in (BENCHMARKS, CREATORS, JUDGES, METRICS, REWARDS):
+            stack.enter_context(patch.dict(registry))
+        yield
 
 
 @pytest.fixture(scope="module")

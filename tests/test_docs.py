@@ -74,12 +74,12 @@ def type_in(folder: Path, command: str, stdin: str | None = None) -> str:
     return done.stdout
 
 
-def follow(block: Block, folder: Path) -> None:
-    """Do what a block says."""
+def follow(block: Block, folder: Path, exported: str) -> None:
+    """Do what a block says, in a shell that has done these exports."""
     if block.language == "diff":
         type_in(folder, "git apply --unidiff-zero -", block.text)
     elif block.language == "bash":
-        type_in(folder, block.text)
+        type_in(folder, exported + block.text)
     elif block.title is not None and block.title.endswith(AT_THE_END):
         path = folder / block.title.removesuffix(AT_THE_END)
         text = path.read_text(encoding="utf-8")
@@ -95,8 +95,11 @@ def follow(block: Block, folder: Path) -> None:
 
 @pytest.mark.parametrize("name", TRIED)
 def test_what_a_page_says_to_write_and_to_type_works(name: str, copy: Path) -> None:
+    exported = ""
     for block in blocks(DOCS / f"{name}.md"):
-        follow(block, copy)
+        follow(block, copy, exported)
+        if block.language == "bash":
+            exported += "".join(line for line in block.text.splitlines(True) if "export " in line)
 
 
 def test_the_walks_name_functions_that_are_there_each_file_once() -> None:

@@ -19,9 +19,10 @@ import pytest
 from typer.testing import CliRunner
 
 import harness as package
-from harness import extensions, project
+from harness import extensions
 from harness.cli.main import app
 from harness.eva.informativeness import informativeness
+from harness.extensions import BENCHMARKS, CREATORS, JUDGES, METRICS
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -153,15 +154,17 @@ def wider(folder: Path, *changes: tuple[str, str]) -> Path:
 
 
 @pytest.fixture
-def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Any]:
+def here(registries: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Any]:
     """Return a function that runs the command line in this process, each time without plug-ins."""
     monkeypatch.setenv("HARNESS_WORK", str(tmp_path / "work"))
+    monkeypatch.setattr(extensions, "_loaded", set())
 
     def run(*arguments: str) -> Any:
         monkeypatch.setenv("HARNESS_PLUGINS", "")
-        monkeypatch.setattr(extensions, "_PLUGINS", extensions._Plugins())
-        for kind in ("METRICS", "BENCHMARKS", "JUDGES", "CREATORS"):
-            monkeypatch.setattr(getattr(extensions, kind), "_added", {})
+        extensions._loaded.clear()
+        for registry in (METRICS, BENCHMARKS, JUDGES, CREATORS):
+            for name in registry.keys() - set(registry.shipped):
+                del registry[name]
         return CliRunner().invoke(app, list(arguments))
 
     return run
@@ -187,15 +190,11 @@ def test_a_metric_of_ones_own_is_planned_with_its_version(
     assert {kind for kind, (named, _) in newer.items() if named is not None} == {"select"}
 
 
-def test_a_loss_of_ones_own_has_hyperparameters_and_trains(tmp_path: Path) -> None:
-    """A profile states its hyperparameters as DPO's; planning it needs no torch."""
-    shipped = (ROOT / "harness" / "profiles" / "micro.yaml").read_text(encoding="utf-8")
-    block = shipped[shipped.index("  dpo:\n") : shipped.index("  sppo:\n")]
-    profile = wider(
-        tmp_path,
-        ("  sppo:\n", block.replace("dpo", "ipo", 1) + "  sppo:\n"),
-        ("algorithms: {value: [dpo", "algorithms: {value: [ipo, dpo"),
-    )
+def test_a_loss_of_ones_own_trains_with_those_of_the_one_it_is_like(
+    tmp_path: Path,
+) -> None:
+    """Its hyperparameters are those of DPO; planning it needs no torch."""
+    profile = wider(tmp_path, ("algorithms: {value: [dpo", "algorithms: {value: [ipo, dpo"))
     own = table(tmp_path, "ipo_table", "algorithm: ipo")
     code = (
         "import sys, harness\n"
@@ -293,19 +292,17 @@ def test_an_unknown_metric_gets_the_nearest_right_name(
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (None, "there is no plug-in"),
+        (None, "cannot be loaded: FileNotFoundError"),
         ("1 / 0", "cannot be loaded: ZeroDivisionError"),
         ("import sys; sys.exit(0)", "cannot be loaded: SystemExit: 0"),
         ("def", "cannot be loaded: SyntaxError: invalid syntax"),
         ("raise ValueError('\\x1b[31mred\\x07')", "ValueError: \\x1b[31mred\\x07"),
         ("import nothing_at_all", "cannot be loaded: ModuleNotFoundError: No module named"),
-        (METRIC.format(version=""), "needs a version"),
         (
             METRIC.replace('"top_gap"', '"top-gap"').format(version="1"),
             "metric `top-gap` of the plug-in mine: a name has letters, digits and `_` only",
         ),
-        (METRIC.format(version="1").replace("top_gap", "a_min"), "is there already (shipped)"),
-        (LOSS.replace('like="dpo"', 'like="ppo"'), "is like `ppo`, which is not shipped"),
+        (METRIC.format(version="1").replace("top_gap", "a_min"), "exists already"),
     ],
 )
 def test_a_plugin_that_is_wrong_is_one_sentence(
@@ -328,32 +325,12 @@ def test_a_plugin_may_be_a_module(here: Callable[..., Any]) -> None:
     assert "requires an argument" in here("validate", "--plugin").stderr
 
 
-def a_checkout(folder: Path) -> Path:
-    """Make a folder that looks like a checkout, with a plug-in that says that it ran."""
-    for name in ("experiments", "harness", "plugins", "below"):
-        (folder / name).mkdir(parents=True)
-    (folder / "experiments" / "paper.yaml").touch()
-    plugin(folder / "plugins", "raise ValueError('it ran')", "ours")
-    return folder
-
-
-def test_only_the_checkout_of_this_code_has_plugins(
-    here: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A folder that looks like one, as anybody can make in a shared folder, has none."""
-    made = a_checkout(tmp_path / "made")
-    monkeypatch.chdir(made / "below")
-    assert "it ran" not in here("plan", "table4").stderr
-    monkeypatch.setattr(project, "PACKAGE", made / "harness")
-    assert "ValueError: it ran" in here("plan", "table4").stderr
-
-
 def test_a_stage_planned_with_another_version_is_not_computed(
     here: Callable[..., Any], tmp_path: Path
 ) -> None:
     mine = plugin(tmp_path, METRIC.format(version="2"))
     assert here("validate", "--plugin", str(mine)).exit_code == 0
-    metrics = extensions.METRICS
+    metrics = METRICS
     planned = metrics.identity("top_gap")["plugin"]
     metrics.check("top_gap", planned)
     # (1, 3) has max 3, mean 2 and so 3 - 2 + 1 = 2; (2, 2) has 1.
@@ -361,11 +338,7 @@ def test_a_stage_planned_with_another_version_is_not_computed(
     with pytest.raises(package.HarnessError, match="plan the run again"):
         metrics.check("top_gap", {**planned, "version": "1"})
     with pytest.raises(package.UserError, match="unknown informativeness metric `none`"):
-        metrics.get("none")
-    seen: list[str] = []
-    metrics.watch(lambda name, extension: seen.append(name))
-    metrics._watchers.pop()
-    assert seen == ["top_gap"]
+        metrics.load("none")
 
 
 def test_an_evolving_method_of_ones_own_rewrites(tmp_path: Path) -> None:
@@ -508,3 +481,18 @@ def test_a_benchmark_and_a_judge_of_ones_own_score_a_profiles_policies(tmp_path:
     without = harness(tmp_path, "plan", *options)
     assert (without.returncode, "Traceback" in without.stderr) == (2, False)
     assert "`reversed` is not known" in without.stderr
+
+
+def test_an_installed_entry_point_adds_its_plugin(
+    here: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A package's metadata names the module; its folder is on Python's path."""
+    plugin(tmp_path, METRIC.format(version="1"), "packaged")
+    (tmp_path / "packaged-1.dist-info").mkdir()
+    (tmp_path / "packaged-1.dist-info" / "entry_points.txt").write_text(
+        "[harness.plugins]\npackaged = packaged\n", encoding="utf-8"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    assert here("validate").exit_code == 0
+    assert METRICS.identity("top_gap") == {"plugin": {"name": "packaged", "version": "1"}}
+    sys.modules.pop("packaged")

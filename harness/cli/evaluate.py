@@ -57,7 +57,7 @@ class BenchmarkGroup(common.Verbs):
         """Return a command; those of benchmarks are created on demand."""
         if cmd_name not in BENCHMARKS:
             return super().get_command(ctx, cmd_name)
-        says = (BENCHMARKS.get(cmd_name).__doc__ or "A benchmark of a plug-in.").splitlines()[0]
+        says = (BENCHMARKS.load(cmd_name).__doc__ or "A benchmark of a plug-in.").splitlines()[0]
         own = typer.Typer(rich_markup_mode=None, add_completion=False)
         example = f"Example: harness evaluate {cmd_name} --answers answers.jsonl --budget-usd 5"
         own.command(cmd_name, help=says, epilog=example)(command_of(cmd_name))

@@ -180,9 +180,9 @@ app = typer.Typer(
 @app.callback()
 def _all(plugin: PluginOption = None, version: VersionOption = False) -> None:
     """Load the plug-ins before anything else."""
-    from harness.extensions import name_plugins
+    from harness.extensions import load_plugins
 
-    name_plugins(plugin or [])
+    load_plugins(plugin or [])
 
 
 def main() -> None:

@@ -231,7 +231,7 @@ class OwnCreator:
     write: Write | None = None
 
     def rewrite(self, prompt: str, rng: np.random.Generator) -> Rewrite:
-        function = CREATORS.get(self.method)
+        function = CREATORS.load(self.method)
         told: list[str] = []
 
         def write(message: str) -> str:

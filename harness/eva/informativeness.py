@@ -69,7 +69,7 @@ def informativeness(rewards: ArrayLike, metric: str) -> Floats:
 
     Source: paper table 3 (advantages) and table 4 (the others).
     """
-    reduced = METRICS.get(metric)
+    reduced = METRICS.load(metric)
     array = check_rewards(rewards)
     values = np.asarray(reduced(array), dtype=np.float64)
     if values.shape != array.shape[:1] or not np.isfinite(values).all():
@@ -139,7 +139,7 @@ def weights(values: ArrayLike, metric: str, floor: float | None = None) -> Float
 
     Source: authors' code (`src/evolve_prompt.py`); paper section 3.2.
     """
-    METRICS.get(metric)
+    METRICS.load(metric)
     array = np.asarray(values, dtype=np.float64)
     low, high = array.min(), array.max()
     if metric == "uniform" or (low == high and floor is not None):

@@ -345,7 +345,7 @@ def benchmark_class(name: str) -> type[Benchmark]:
     """
     if name not in BENCHMARKS:
         raise UserError(f"There is no benchmark `{name}`; choose one of {', '.join(BENCHMARKS)}")
-    found: type[Benchmark] = BENCHMARKS.get(name)
+    found: type[Benchmark] = BENCHMARKS.load(name)
     return found
 
 

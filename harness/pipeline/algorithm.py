@@ -422,7 +422,7 @@ def _marks(
     whole = whole_budget(online, hyper, x, league.budget)
     sizes = Sizes(online.minibatch, count, online.n_new if league.grows else 0)
     try:
-        SELECTORS.get(league.selector).made(dict(league.options), sizes)
+        SELECTORS.load(league.selector).made(dict(league.options), sizes)
     except (TypeError, KeyError, ValueError) as error:
         said = " ".join(str(error).split())
         raise UserError(

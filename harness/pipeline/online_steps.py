@@ -195,7 +195,7 @@ class StreamSource:
         if "selector_plugin" in self._s:
             SELECTORS.check(league["selector"], self._s["selector_plugin"])
         sizes = Sizes(online["minibatch"], len(human), n_new)
-        chosen: Selector = SELECTORS.get(league["selector"]).made(league["options"], sizes)
+        chosen: Selector = SELECTORS.load(league["selector"]).made(league["options"], sizes)
         if self._oracle is not None:
             chosen = Ranked(self._oracle)
         elif online.get("shuffled"):

@@ -19,7 +19,6 @@ from typing import Annotated, Any, Final
 from pydantic import Field, ValidationError
 
 from harness.errors import UserError
-from harness.extensions import load_plugins
 from harness.project import PACKAGE, declaration_dirs, project_root
 from harness.registry.claims import claim_problems
 from harness.registry.documents import (
@@ -65,7 +64,6 @@ def load_tables(dirs: Sequence[Path] | None = None, more: Path | None = None) ->
 
 
 def _read_tables(files: Iterable[Path]) -> dict[str, Table]:
-    load_plugins()
     problems: list[Problem] = []
     declared: list[Declared] = []
     for document, table in read_files(files, Table, problems, "a table"):

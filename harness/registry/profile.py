@@ -15,16 +15,8 @@ from pathlib import Path
 from typing import Literal
 
 from pydantic import Field, PrivateAttr, model_validator
-from pydantic.fields import FieldInfo
 
-from harness.extensions import (
-    BENCHMARKS,
-    CREATORS,
-    LOSSES,
-    Extension,
-    benchmark_name,
-    load_plugins,
-)
+from harness.extensions import BENCHMARKS, CREATORS, benchmark_name
 from harness.project import profiles_dir
 from harness.registry import documents
 from harness.registry.recipe import (
@@ -222,7 +214,7 @@ class Profile(documents.Sourced):
 
     @model_validator(mode="after")
     def _consistent(self) -> Profile:
-        bare = [name for name in self.algorithms if getattr(self.training, name) is None]
+        bare = [name for name in self.algorithms if self.training.get(name) is None]
         twice = [score for score, times in Counter(self.scores).items() if times > 1]
         both = sorted(self.reward_models.keys() & self.trained_reward_models.keys())
         refuse(
@@ -292,18 +284,6 @@ class Profile(documents.Sourced):
         if isinstance(called, dict):
             called = called[column.reads]
         return called or column.benchmark
-
-
-def _offer(name: str, loss: Extension) -> None:
-    """Add hyperparameters for a plug-in's loss to profiles: those of the loss it is like."""
-    kind = Training.model_fields[str(loss.options["like"])].annotation
-    described = f"Hyperparameters of {name}, a loss of the plug-in {loss.plugin}."
-    Training.model_fields[name] = FieldInfo(annotation=kind, default=None, description=described)
-    for model in (Training, Profile):
-        model.model_rebuild(force=True)
-
-
-LOSSES.watch(_offer)
 
 
 def source_in_words(source: str) -> str:
@@ -515,7 +495,6 @@ def profile_files(folder: Path | None = None) -> list[Path]:
 
 
 def read_profiles(files: Iterable[Path]) -> dict[str, Profile]:
-    load_plugins()
     profiles: dict[str, Profile] = {}
     problems: list[documents.Problem] = []
     for document, profile in documents.read_files(files, Profile, problems, "a profile"):

@@ -26,7 +26,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import ConfigDict, Field, model_validator
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from harness.extensions import CREATORS, LOSSES, METRICS, SELECTORS, Extensible
+from harness.extensions import CREATORS, LOSSES, METRICS, SELECTORS
 from harness.strict import Strict, refuse
 
 ONLINE_ALGORITHMS: Final[tuple[str, ...]] = ("rloo", "oaif")
@@ -35,7 +35,7 @@ ONLINE_ALGORITHMS: Final[tuple[str, ...]] = ("rloo", "oaif")
 class OneOf:
     """Annotates a string that must be a registered name, including plug-ins'; looked up lazily."""
 
-    def __init__(self, *names: Extensible | Collection[str]) -> None:
+    def __init__(self, *names: Collection[str]) -> None:
         self._names = names
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> CoreSchema:

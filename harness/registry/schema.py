@@ -10,14 +10,14 @@ baseline row has no baseline and no gain. A table of ours goes beyond the paper:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, PrivateAttr, RootModel, field_validator, model_validator
 
 from harness.errors import UserError
-from harness.extensions import BENCHMARKS
+from harness.extensions import SCORES
 from harness.registry.claims import Claim, Qualitative, places
 from harness.registry.documents import nearest
 from harness.registry.paper import the_paper
@@ -26,31 +26,7 @@ from harness.strict import Strict, refuse
 
 Id = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.+-]*$")]
 
-SHIPPED_SCORES: Final[tuple[str, ...]] = (
-    "ah_wr", "ah_len", "ah_exact", "mt_avg", "mt_t1", "mt_t2", "ae_lc", "ae_wr",
-    "complexity", "quality", "musr_ta", "tqa_gen", "wmdp", "gsm8k", "gsm_plus", "mmlu_pro",
-    "if_strict", "if_soft", "if_len", "if_distinct", "if_logp", "if_new_strict", "if_new_soft",
-)  # fmt: skip
-"""Per-prompt scores of the shipped benchmarks."""
-
-
-class _Added:
-    """Per-prompt scores of plug-in benchmarks."""
-
-    def __iter__(self) -> Iterator[str]:
-        for name in BENCHMARKS:
-            if name not in BENCHMARKS.shipped and (added := BENCHMARKS.added(name)) is not None:
-                yield from added.thing.columns.values()
-
-    def __len__(self) -> int:
-        return len(list(iter(self)))
-
-    def __contains__(self, score: object) -> bool:
-        return score in list(iter(self))
-
-
-ScoreId = Annotated[str, OneOf(SHIPPED_SCORES, _Added())]
-"""A per-prompt score; each column reads one."""
+ScoreId = Annotated[str, OneOf(SCORES)]
 
 PROMPT_SCORES: Final[tuple[str, ...]] = ("complexity", "quality")
 """Scores of the prompts themselves; all others score answers. Every run and seed has its own

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from harness.errors import UserError
+from harness.extensions import LOSSES
 from harness.project import PACKAGE
 from harness.registry.recipe import Algorithm
 from harness.strict import Strict, refuse
@@ -110,11 +111,15 @@ class Training(Strict):
     rloo: OnlineTraining | None = None
     oaif: OnlineTraining | None = None
 
+    def get(self, algorithm: str) -> Offline | OnlineTraining | None:
+        """Return an algorithm's hyperparameters; a plug-in's loss has those of what it is like."""
+        added = LOSSES.added(algorithm)
+        return getattr(self, algorithm if added is None else added.options["like"], None)
+
     def of(self, algorithm: str) -> Offline | OnlineTraining:
-        found = getattr(self, algorithm) if algorithm in type(self).model_fields else None
-        if found is None:
+        if (found := self.get(algorithm)) is None:
             raise UserError(f"there are no hyperparameters for `{algorithm}` in this profile")
-        return found  # type: ignore[no-any-return]
+        return found
 
 
 class Lora(Strict):

@@ -166,7 +166,7 @@ def algorithm_of(
     """
     if name not in LOSSES:
         raise UserError(f"no algorithm `{name}` trains on pairs: use one of {', '.join(LOSSES)}.")
-    found = LOSSES.get(name)
+    found = LOSSES.load(name)
     # A plug-in registers a function, so that naming a loss does not import its trainer.
     kind: type[OfflineAlgorithm] = found if LOSSES.added(name) is None else found()
     given = {

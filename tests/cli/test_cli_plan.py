@@ -71,7 +71,7 @@ def test_the_command_that_computes_it_names_the_plug_ins_that_were_named(
     call: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HARNESS_PLUGINS", "")
-    monkeypatch.setattr("harness.extensions._PLUGINS.named", [])
+    monkeypatch.setattr("harness.extensions._named", [])
     (tmp_path / "a plug.py").write_text('"""Adds nothing."""\n', encoding="utf-8")
     plug = str(tmp_path / "a plug.py")
     last = call("plan", "table4", "--seeds", "0", "--plugin", plug).stdout.splitlines()[-1]

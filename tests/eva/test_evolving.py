@@ -142,9 +142,8 @@ Making = Callable[..., OwnCreator]
 
 
 @pytest.fixture
-def own(monkeypatch: pytest.MonkeyPatch) -> Making:
+def own(registries: None) -> Making:
     """Return what makes a creator of a function, under a rule that refuses short prompts."""
-    monkeypatch.setattr(CREATORS, "_added", dict(CREATORS._added))
 
     def make(function: Callable[..., Any], write: Write | None = None) -> OwnCreator:
         CREATORS.register("mine", "1")(function)

@@ -138,9 +138,8 @@ def test_rewards_of_a_wrong_shape_are_an_error(rewards: object) -> None:
 
 
 @pytest.fixture
-def mine(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+def mine(registries: None) -> Callable[..., None]:
     """Return what adds a metric `mine` that gives some values."""
-    monkeypatch.setattr(METRICS, "_added", dict(METRICS._added))
 
     def add(values: object, inverse: bool = False) -> None:
         METRICS.register("mine", "1", inverse=inverse)(lambda rewards: values)

@@ -19,8 +19,9 @@ from typing import Any
 import numpy as np
 from toy_tables import CLAIM, DECLARATION
 
+from harness.extensions import SCORES
 from harness.registry.claims import Compare
-from harness.registry.schema import PROMPT_SCORES, SHIPPED_SCORES, Table
+from harness.registry.schema import PROMPT_SCORES, Table
 from harness.report.model import Cell, Verdict
 from harness.report.scores import Measured, TableScores
 from harness.report.verdicts import Evidence, ends_of, judge_all
@@ -70,7 +71,7 @@ def one_recipe_twice(
     """
     rng = np.random.default_rng(root)
     # A study's measures of reward models are no scores, and no claim is about them.
-    scores = sorted({score for _, _, score in measured} & {*SHIPPED_SCORES})
+    scores = sorted({score for _, _, score in measured} & {*SCORES})
     table = _two_names(scores)
     verdicts = []
     for run in sorted({run for run, _, _ in measured}):

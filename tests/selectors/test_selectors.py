@@ -354,7 +354,7 @@ class Writer:
 
 def streamed(name: str, seed: int = 0, *, n_new: int = 0, shuffled: bool = False) -> PromptStream:
     pool = Pool(prompts(24), 24)
-    chosen: Selector = SELECTORS.get(name).made({}, Sizes(4, 24, n_new))
+    chosen: Selector = SELECTORS.load(name).made({}, Sizes(4, 24, n_new))
     chosen = Shuffled(chosen) if shuffled else chosen
     grow = partial(evolve, creator=Writer(), retries=0, shape="independent") if n_new else None
 

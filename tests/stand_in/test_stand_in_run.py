@@ -20,7 +20,6 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from harness.extensions import BENCHMARKS
 from harness.registry.declared import load_tables, named_profile
 from harness.registry.profile import load_profiles, table_unsupported
 from stand_in import build
@@ -96,10 +95,9 @@ def scores(work: Path) -> dict[str, list[dict[str, Any]]]:
 
 
 def test_the_profile_offers_what_the_papers_does_but_for_table_9(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    registries: None, tmp_path: Path
 ) -> None:
     """Table 9's tasks are lm-evaluation-harness's own and cannot be made up."""
-    monkeypatch.setattr(BENCHMARKS, "_added", dict(BENCHMARKS._added))
     build.learn_benchmark()
     paper, tables = load_profiles()["paper"], load_tables()
     stand_in = named_profile(str(write_profile(tmp_path)))

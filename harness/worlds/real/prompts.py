@@ -26,16 +26,12 @@ import numpy as np
 from harness.errors import HarnessError, UserError
 from harness.evaluation.files import read_records
 from harness.foreign import error_in_a_line
-from harness.models import checkable
 from harness.project import work_dir
 from harness.runtime.files import write_whole
 from harness.runtime.stage import Json, fingerprint_of
 
 if TYPE_CHECKING:
     from harness.registry.profile import PromptSettings
-
-CHECKABLE = "checkable"
-"""The source of the generated prompts, which the reward `math` can check."""
 
 COLUMN = "prompt"
 DIGITS = 16
@@ -49,9 +45,6 @@ def pool_settings(prompts: PromptSettings) -> dict[str, Json]:
     source, path = prompts.source, Path(prompts.source)
     if not path.exists() and (work_dir() / path).exists():
         path = work_dir() / path
-    if source == CHECKABLE:
-        name = _keep(checkable.prompts())
-        return {"source": f"{CHECKABLE}@{name[:DIGITS]}", "pool": {"digest": name}}
     if path.suffix in (".jsonl", ".parquet") or path.is_dir():
         name = _keep(read_local(path, prompts.splits))
         return {"source": f"local@{name[:DIGITS]}", "pool": {"digest": name}}

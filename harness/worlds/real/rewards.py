@@ -32,7 +32,7 @@ def identity_of(name: str) -> str:
         return models.identity_of(name)
     added = REWARDS.added(name)
     if added is None:
-        return f"{name}@{REWARDS.get(name).VERSION}"
+        return f"{name}@{REWARDS.load(name).VERSION}"
     own = f"{name}@{added.plugin}-{added.version}"
     model = added.options["model"]
     return own if model is None else f"{own}:{models.identity_of(model)}"
@@ -78,7 +78,7 @@ def load(identity: str, reads: Reads, dtype: str = "float32") -> Rewards:
             f"the stage was planned with the reward `{identity}`, and here is "
             f"`{identity_of(name)}`; plan the run again"
         )
-    added, function = REWARDS.added(name), REWARDS.get(name)
+    added, function = REWARDS.added(name), REWARDS.load(name)
     if added is None:
         return FunctionRewards(name, function.score)
     if added.options["model"] is not None:

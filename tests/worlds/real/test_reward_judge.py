@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from small_checkpoints import write_armo
 
 from harness.errors import UserError
-from harness.extensions import REWARDS, reward
+from harness.extensions import reward
 from harness.pipeline.runs import plan_table
 from harness.pipeline.steps import judge_stage
 from harness.registry.declared import find_table, load_tables
@@ -32,9 +32,8 @@ JUDGE = f"reward:length@{__name__}-1"
 
 
 @pytest.fixture(autouse=True)
-def length(benchmarks: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def length(benchmarks: Path, registries: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """The benchmarks, and a reward of these tests."""
-    monkeypatch.setattr(REWARDS, "_added", {})
     monkeypatch.setenv("HARNESS_BENCHMARKS", str(benchmarks))
 
     @reward("length", version="1")

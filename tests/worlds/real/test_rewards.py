@@ -12,8 +12,7 @@ from judge_stand_in import StandIn
 from small_checkpoints import write_armo
 
 from harness.errors import HarnessError, UserError
-from harness.extensions import REWARDS, reward
-from harness.models.checkable import right_answer
+from harness.extensions import reward
 from harness.pipeline.steps import annotate_stage
 from harness.registry.profile import Profile
 from harness.runtime import StageContext
@@ -26,9 +25,8 @@ TALK = [{"role": "user", "content": "one"}]
 
 
 @pytest.fixture(autouse=True)
-def registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rewards of these tests, gone afterwards."""
-    monkeypatch.setattr(REWARDS, "_added", {})
+def registered(registries: None) -> None:
+    """A reward of these tests."""
 
     @reward("brevity", version="1")
     def brevity(prompt: str, answers: list[str]) -> list[float] | None:
@@ -147,24 +145,3 @@ def test_a_server_is_asked_where_the_environment_says(monkeypatch: pytest.Monkey
         assert model.score([TALK], [["a", "bbb"]]).values.tolist() == [[1.0, 3.0]]
         with pytest.raises(HarnessError, match="HARNESS_REWARD_URL gave no reward"):
             model.score([TALK], [["lost"]])
-
-
-def test_checkable_prompts_need_no_reward_model_at_all(tmp_path: Path, paper: Profile) -> None:
-    """The pool is the package's own, and the reward `math` answers for each of its prompts."""
-    source = paper.prompts.model_copy(
-        update={"source": "checkable", "revision": None, "splits": (), "available": 2}
-    )
-    profile = paper.model_copy(
-        update={"x": 10, "prompts": source, "reward_models": {"pointwise": "math"}}
-    )
-    world = world_of(profile)
-    settings = {**world.prompts.identity(), "seed": 0, "first": 0, "count": 10}
-    human = runtime_of(str(settings["source"])).human_prompts(settings)
-    asked = list(human.values())
-    assert len(set(asked)) == 10
-    model = runtime_of("math@1").rewards(world.reward_model("pointwise"), "one answer", "float32")
-    answers = [[f"\\boxed{{{right_answer(text)}}}", "\\boxed{12345}"] for text in asked]
-    found = model.score([[{"role": "user", "content": text}] for text in asked], answers)
-    assert found.values.tolist() == [[1.0, 0.0]] * 10
-    evolved = [{"role": "user", "content": "Why is the sky blue?"}]
-    assert model.score([evolved], [["a", "b"]]).left_out.tolist() == [True]
