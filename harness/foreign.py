@@ -1,32 +1,23 @@
 """Safe parsing of untrusted input from models, endpoints and users' files.
 
-Python's JSON parser accepts values that later cannot be written, sent or counted: lone surrogates,
-nesting too deep to serialize, integers of thousands of digits. All text that this project did not
-write is read here, which yields storable values or a single kind of error.
+All text that this project did not write is read here, which yields values that can be stored, or a
+single kind of error.
 """
 
 from __future__ import annotations
 
 import errno
 import json
-import math
 import re
 import stat
 from pathlib import Path
 from typing import Any
 
-MOST_DEPTH = 100
-"""Maximum nesting depth; no format read here has ten levels."""
-
-MOST_DIGITS = 300
-"""Maximum digits of an integer, so that it fits in a float."""
-
 READ_BY_LOADERS = (".json", ".safetensors", ".model", ".txt", ".jinja")
 """Suffixes of the files that determine a model: configuration, weights, tokenizer. None can run
 code when loaded."""
 
-_LONG_INTEGER = re.compile(rf"[0-9]{{{MOST_DIGITS + 1}}}")
-_HALVES = range(0xD800, 0xE000)
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
 
 
 class ForeignTextError(ValueError):
@@ -36,23 +27,24 @@ class ForeignTextError(ValueError):
 def read_json(text: str | bytes) -> Any:
     """Parse JSON into values that can be written again as UTF-8.
 
-    Lone surrogates become U+FFFD, the replacement character. Numbers that do not fit a finite float
-    (`1e999`, `NaN`, integers of hundreds of digits) become None.
+    Lone surrogates, as of half an emoji, become U+FFFD, and `NaN` becomes None.
 
     Raises:
         ForeignTextError: The text is not JSON, or is nested too deeply.
     """
     try:
         if isinstance(text, bytes):
-            text = text.decode(json.detect_encoding(text))
-        found = json.loads(text, parse_int=_integer if _LONG_INTEGER.search(text) else None)
+            text = text.decode("utf-8-sig")
+        found = json.loads(text, parse_constant=lambda _: None)
+        if _SURROGATE.search(text):
+            found = json.loads(readable(json.dumps(found, ensure_ascii=False)))
     except json.JSONDecodeError as error:
         raise ForeignTextError(f"{error.msg} at character {error.pos}") from None
     except UnicodeDecodeError:
         raise ForeignTextError("it is not UTF-8") from None
-    except RecursionError:
-        raise ForeignTextError(f"nested more than {MOST_DEPTH} deep") from None
-    return _taken_up(found)
+    except (ValueError, RecursionError) as error:
+        raise ForeignTextError(str(error)) from None
+    return found
 
 
 def read_plain(path: Path, most: int = -1) -> bytes:
@@ -67,7 +59,7 @@ def read_plain(path: Path, most: int = -1) -> bytes:
     """
     mode = path.stat().st_mode
     if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
-        raise OSError(errno.EINVAL, "it is no plain file", str(path))
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
     with path.open("rb") as file:
         return file.read(most)
 
@@ -105,37 +97,6 @@ def error_in_a_line(error: BaseException) -> str:
 
 def readable(text: str) -> str:
     """Return text with lone surrogates replaced by U+FFFD."""
-    if text.isascii() or not any(ord(character) in _HALVES for character in text):
+    if text.isascii():
         return text
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-
-
-def _integer(digits: str) -> int | None:
-    return int(digits) if len(digits) <= MOST_DIGITS else None
-
-
-def _taken_up(value: Any) -> Any:
-    """Return a value with only encodable strings and finite numbers.
-
-    It is modified in place, level by level, for speed: a store's manifests have 10,000 values.
-    """
-    whole = [value]
-    level: list[Any] = [whole]
-    for _ in range(MOST_DEPTH + 1):
-        below: list[Any] = []
-        for box in level:
-            for name, item in list(enumerate(box) if isinstance(box, list) else box.items()):
-                if isinstance(item, str):
-                    box[name] = item if item.isascii() else readable(item)
-                elif isinstance(item, float):
-                    box[name] = item if math.isfinite(item) else None
-                elif isinstance(item, list | dict):
-                    below.append(item)
-            if isinstance(box, dict) and not all(map(str.isascii, box)):
-                named = {readable(name): item for name, item in box.items()}
-                box.clear()
-                box.update(named)
-        if not below:
-            return whole[0]
-        level = below
-    raise ForeignTextError(f"nested more than {MOST_DEPTH} deep")

@@ -9,8 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.foreign import (
-    MOST_DEPTH,
-    MOST_DIGITS,
     ForeignTextError,
     in_a_line,
     printable,
@@ -23,10 +21,6 @@ values = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
     max_leaves=20,
 )
-
-
-def nested(depth: int) -> str:
-    return "[" * depth + "]" * depth
 
 
 @given(values)
@@ -42,20 +36,7 @@ def test_half_a_pair_becomes_the_replacement_and_a_whole_pair_its_character() ->
     assert readable("caf\u00e9 \U0001f600") == "caf\u00e9 \U0001f600"
 
 
-def test_numbers_that_no_float_holds_are_null() -> None:
-    digits = "9" * MOST_DIGITS
-    assert read_json(f"[1e999, NaN, -Infinity, {'9' * 5000}, -{'9' * 5000}]") == [None] * 5
-    assert read_json(f"[{digits}, 1.5, -3]") == [int(digits), 1.5, -3]
-
-
-@pytest.mark.parametrize("depth", [MOST_DEPTH + 1, 900, 100_000])
-def test_what_is_nested_too_deeply_is_refused(depth: int) -> None:
-    assert read_json(nested(MOST_DEPTH))
-    with pytest.raises(ForeignTextError, match="nested more than 100 deep"):
-        read_json(nested(depth))
-
-
-@pytest.mark.parametrize("text", ["", "{", "[1,]", "nope", b"\xff\xfe", b'"\xff"'])
+@pytest.mark.parametrize("text", ["", "{", "[1,]", "nope", b'"\xff"', "[" * 100_000])
 def test_what_is_no_json_is_one_kind_of_error(text: str | bytes) -> None:
     with pytest.raises(ForeignTextError):
         read_json(text)
