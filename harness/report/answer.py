@@ -20,7 +20,7 @@ from harness.report import view
 from harness.report.claims import Tally, tallies
 from harness.report.model import Estimate, Report, Verdict
 from harness.report.parts import Count, Part, Scale, Study
-from harness.report.reward_study import CALLED
+from harness.report.reward_study import agreements
 from harness.report.scores import RunScores
 from harness.report.view import plain, signed
 from harness.statistics import Scores, mean_interval, weighted_sum
@@ -224,14 +224,7 @@ def _margins(primary: Verdict, own: Estimate, decimals: int) -> str:
 def _study(study: Study) -> str:
     if not study.whole:
         return "not every reward model has its numbers"
-    said = [
-        f"{CALLED[a.first].format(n=study.n)} and {CALLED[a.second].format(n=study.n)}: "
-        f"ρ = {signed(a.found.rho, 2)}, 95% from {signed(a.found.low, 2)} to "
-        f"{signed(a.found.high, 2)}"
-        for a in study.agreements
-        if a.found is not None
-    ]
-    return f"Over {len(study.models)} reward models, {', '.join(said)}"
+    return f"Over {len(study.models)} reward models, {', '.join(agreements(study))}"
 
 
 def _rows(report: Report, column: Column) -> str:

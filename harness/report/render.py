@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.report import reward_study, view
+from harness.report import view
 from harness.report.answer import answer_to, finding
 from harness.report.blocks import (
     assumption_blocks,
@@ -120,8 +120,9 @@ def block_lines(block: Block) -> Iterator[RenderableType]:
 
     yield Text(block.title) if block.level > 2 else Text(f"\n{block.title}", style="bold")
     yield from (Text(note, style="dim") for note in block.notes)
-    yield from (Padding(Text(item), (0, 0, 0, 2)) for item in block.items)
+    items = [Padding(Text(item), (0, 0, 0, 2)) for item in block.items]
     if not block.head:
+        yield from items
         return
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column(Text(block.head[0]), overflow="fold")
@@ -130,6 +131,7 @@ def block_lines(block: Block) -> Iterator[RenderableType]:
     for name, *figures in block.rows:
         table.add_row(Text(name), *map(Text, figures))
     yield table
+    yield from items
 
 
 # --- Markdown ---
@@ -160,9 +162,7 @@ def markdown(
 
 
 def pictures(report: Report) -> list[Picture]:
-    study = report.study
-    of_study = [] if study is None or not study.whole else [reward_study.study_picture(study)]
-    return [*of_study, *league_pictures(report)]
+    return league_pictures(report)
 
 
 def escape(text: str) -> str:
