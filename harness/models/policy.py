@@ -160,7 +160,7 @@ def decode(
     """
     positions = (mask.cumsum(1) - 1).clamp(min=0)
     cache = DynamicCache(config=model.config)
-    cache.layers = [_RoomyLayer() if type(own) is DynamicLayer else own for own in cache.layers]
+    cache.layers = [RoomyLayer() if type(own) is DynamicLayer else own for own in cache.layers]
     logits = _next_logits(model, ids, mask, positions, cache)
     cache.batch_repeat_interleave(n)
     logits, mask = logits.repeat_interleave(n, 0), mask.repeat_interleave(n, 0)
@@ -187,7 +187,7 @@ def decode(
     return completions
 
 
-class _RoomyLayer(DynamicLayer):  # type: ignore[misc]
+class RoomyLayer(DynamicLayer):  # type: ignore[misc]
     """A layer's keys and values, in buffers that grow by `ROOM` tokens at a time.
 
     `keys` and `values` are views of the buffers' first tokens. The parent concatenates, which
@@ -211,8 +211,7 @@ class _RoomyLayer(DynamicLayer):  # type: ignore[misc]
             self._buffers = pad_tensor(self.keys, padding), pad_tensor(self.values, padding)
         for buffer, new in zip(self._buffers, (key_states, value_states), strict=True):
             buffer[..., start:end, :] = new
-        self.keys, self.values = (buffer[..., :end, :] for buffer in self._buffers)
-        return self.keys, self.values
+        return self._show(end)
 
     def batch_select_indices(self, indices: torch.Tensor) -> None:
         if self._buffers is None:
@@ -220,7 +219,13 @@ class _RoomyLayer(DynamicLayer):  # type: ignore[misc]
             return
         end = self.get_seq_length()
         self._buffers = self._buffers[0][indices], self._buffers[1][indices]
-        self.keys, self.values = (buffer[..., :end, :] for buffer in self._buffers)
+        self._show(end)
+
+    def _show(self, end: int) -> tuple[torch.Tensor, torch.Tensor]:
+        assert self._buffers is not None
+        keys, values = (buffer[..., :end, :] for buffer in self._buffers)
+        self.keys, self.values = keys, values
+        return keys, values
 
 
 def _next_logits(

@@ -11,7 +11,7 @@ import torch
 from tiny_gemma import build_tiny_gemma
 
 from harness.models.loading import tokenize
-from harness.models.policy import Completion, generate, load_policy, next_tokens
+from harness.models.policy import Completion, RoomyLayer, generate, load_policy, next_tokens
 
 TEXTS = ["a b c", "d", "e f g h i j k l", "m n", "a b c d e f"]
 CONVERSATIONS = [[{"role": "user", "content": text}] for text in TEXTS]
@@ -24,13 +24,16 @@ def sample(
     return generate(path, conversations, **{**usual, "seed": 0, **settings})
 
 
-@pytest.mark.parametrize("window", [4, 64])
-def test_greedy_decoding_equals_transformers_generate(tmp_path: Path, window: int) -> None:
+@pytest.mark.parametrize(("window", "room"), [(4, 64), (64, 64), (64, 3)])
+def test_greedy_decoding_equals_transformers_generate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, window: int, room: int
+) -> None:
     """Neither shared prefixes, nor rows leaving the batch, nor left padding change a token.
 
-    With a window of 4 the sliding layers see less than the prompt. Seed 24 gives completions of
-    several lengths for both windows.
+    Nor does a cache whose buffers grow several times. With a window of 4 the sliding layers see
+    less than the prompt. Seed 24 gives completions of several lengths for both windows.
     """
+    monkeypatch.setattr(RoomyLayer, "ROOM", room)
     path = build_tiny_gemma(tmp_path, seed=24, sliding_window=window)
     policy = load_policy(path)
     prompts = tokenize(policy.tokenizer, CONVERSATIONS, add_generation_prompt=True)

@@ -197,7 +197,7 @@ _ALL = (
          slot="length"),
     Kind("at_least", "length",
          ("Use at least {} words.", "Write {} words or more."),
-         lambda text, n: len(words(text)) >= int(n or 0), (20, 30, 40), graded=True,
+         lambda text, n: len(words(text)) >= int(n or 0), (10, 20, 30), graded=True,
          slot="length"),
     Kind("bullets", "layout",
          ("Use exactly {} bullet points, each on its own line and starting with an asterisk.",

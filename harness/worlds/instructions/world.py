@@ -34,7 +34,7 @@ JUDGE = f"{VERSION}/rules"
 BENCHMARKS = {"held_out": "if", "new_kinds": "if_new"}
 """Benchmarks, each with the prefix of its scores."""
 
-GUARDED = 200
+GUARDED = 100
 """Answers whose log-probability under the base policy is measured."""
 
 
