@@ -112,7 +112,6 @@ def show(
     """Show what a sweep has found: best trials, importances, Pareto front, and the winner."""
     from harness.report.sweep import publish_sweep
     from harness.sweep.conduct import Order, stored_report
-    from harness.sweep.study import find_study, sweep_pictures
     from harness.tracking.trials import published_sweep
 
     sweep, scale = _found(name, profile)
@@ -125,8 +124,7 @@ def show(
             note(f"`{sweep.name}` was not run here; these are its published results")
             report = published
     if folder is not None:
-        pictures = sweep_pictures(report, find_study(order.study, order.file))
-        place = publish_sweep(report, folder, pictures, allow_fewer=publish.allow_fewer)
+        place = publish_sweep(report, folder, allow_fewer=publish.allow_fewer)
         note(f"published in {place}")
     emit(report, as_json, _text)
 

@@ -26,7 +26,7 @@ from harness.report import view
 from harness.report.model import Report
 from harness.report.origin import stage_summary
 from harness.report.parts import FoundLeague, LeagueCosts, LeagueMark, LeagueMember, LeagueVerdict
-from harness.report.plots import INK, MUTED, OURS, Picture, Target, canvas, plain_frame
+from harness.report.plots import INK, MUTED, OURS, PAGE_WIDTH, Picture, Target, canvas, plain_frame
 from harness.report.rows import StoreReader
 from harness.report.scores import ALPHA, TableScores
 from harness.report.view import APPLIES_NOT, Block, probability, signed
@@ -409,13 +409,13 @@ def _draw(found: FoundLeague, report: Report, target: Target) -> None:
     names = view.row_names(report)
     drawn = [own for own in found.members if own.curve]
     across = {**AXES, "reward": "mean learned reward"}
-    with canvas(target, "harness", (10.5, 8.0), 2, 3) as (sheet, panels):
+    with canvas(target, "harness", (PAGE_WIDTH, 10.0), 3, 2) as (sheet, panels):
         for place, (axis, label) in zip(panels.flat, across.items(), strict=False):
             _lines(place, drawn, axis, label, names)
         *_, curves, rest = panels.flat
         rest.axis("off")
         handles, labels = curves.get_legend_handles_labels()
-        sheet.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
+        sheet.legend(handles, labels, loc="outside lower center", ncols=2, frameon=False)
 
 
 def _lines(

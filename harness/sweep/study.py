@@ -7,12 +7,10 @@ everything that decides what a trial is worth, so that other settings make anoth
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import optuna
 from optuna.samplers import BaseSampler, RandomSampler, TPESampler
@@ -23,7 +21,6 @@ from optuna.trial import FrozenTrial, TrialState
 from harness.project import sweeps_dir
 from harness.registry.objective import Scalar
 from harness.registry.profile import Profile
-from harness.report.plots import Picture, Target
 from harness.report.scores import Measured
 from harness.report.sweep import SweepReport, SweepTrial, winner_scores
 from harness.runtime import Json
@@ -265,44 +262,3 @@ def _losses(sweep: Sweep, trial: FrozenTrial) -> tuple[float, ...]:
         -value if objective.direction == "maximize" else value
         for objective, value in zip(sweep.objectives, trial.values, strict=True)
     )
-
-
-def sweep_pictures(report: SweepReport, study: optuna.Study | None) -> list[Picture]:
-    if study is None or not report.complete:
-        return []
-    from optuna.visualization import matplotlib as plots
-
-    first = report.objectives[0].label
-    both = [objective.label for objective in report.objectives[:2]]
-    of_first: dict[str, Any] = {"target": lambda t: t.values[0], "target_name": first}
-    wanted: list[tuple[str, str, Callable[[], Any]]] = [
-        ("history", f"{first} by trial, and the best so far",
-         partial(plots.plot_optimization_history, study, **of_first)),
-        ("slice", f"{first} at each setting", partial(plots.plot_slice, study, **of_first)),
-    ]  # fmt: skip
-    if report.importances:
-        evaluator = optuna.importance.FanovaImportanceEvaluator(seed=0)
-        draw = partial(plots.plot_param_importances, study, evaluator, **of_first)
-        wanted.append(("importances", f"Importances of the settings for {first}", draw))
-    if report.pareto:
-        both_of: Any = {"targets": lambda t: t.values[:2], "target_names": both}
-        draw = partial(plots.plot_pareto_front, study, **both_of)
-        wanted.append(("pareto", "Pareto front of the first two objectives", draw))
-    return [
-        Picture(title, f"{name}.svg", title, partial(_draw, name, draw))
-        for name, title, draw in wanted
-    ]
-
-
-def _draw(name: str, draw: Callable[[], Any], target: Target) -> None:
-    import matplotlib
-    import numpy as np
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    settings: dict[Any, Any] = {"svg.hashsalt": name}
-    with _quiet(), matplotlib.rc_context(settings):
-        axes = np.asarray(draw(), dtype=object).flat[0]
-        axes.figure.savefig(target, format="svg", metadata={"Date": None}, bbox_inches="tight")
-        pyplot.close(axes.figure)

@@ -6,11 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-import optuna
 import pytest
 from forging import seal
-from optuna.distributions import BaseDistribution, CategoricalDistribution
-from optuna.trial import create_trial
 
 from harness.errors import HarnessError
 from harness.registry.objective import SweepObjective
@@ -27,7 +24,6 @@ from harness.report.sweep import (
     winner_scores,
 )
 from harness.report.verify import verify
-from harness.sweep.study import sweep_pictures
 
 RATIO, N_NEW = "recipe.online.ratio_evol", "recipe.online.n_new"
 
@@ -87,33 +83,17 @@ REPORT = SweepReport(
 )
 
 
-def study() -> optuna.Study:
-    """Return the study that the report is of."""
-    made = optuna.create_study(directions=["maximize", "minimize"])
-    space: dict[str, BaseDistribution] = {
-        path: CategoricalDistribution(values) for path, values in REPORT.space.items()
-    }
-    for trial in REPORT.complete:
-        values = list((trial.values or {}).values())
-        made.add_trial(create_trial(params=trial.params, distributions=space, values=values))
-    return made
-
-
-STUDY = study()
-
-
 def replace(report: SweepReport, **changes: Any) -> SweepReport:
     return report.model_copy(update=changes)
 
 
 def test_a_published_sweep_is_a_page_its_data_and_its_plots(tmp_path: Path) -> None:
-    folder = publish_sweep(REPORT, tmp_path, sweep_pictures(REPORT, STUDY))
+    folder = publish_sweep(REPORT, tmp_path)
     assert folder == tmp_path / "micro" / "sweeps" / "toy"
-    plots = ["history.svg", "importances.svg", "pareto.svg", "slice.svg"]
     names = sorted(path.name for path in folder.iterdir())
-    assert names == sorted([*plots, "digests.json", "report.json", "report.md", "scores.parquet"])
+    assert names == ["digests.json", "report.json", "report.md", "scores.parquet", "trials.svg"]
     page = (folder / "report.md").read_text()
-    assert all(f"({plot})" in page for plot in plots)
+    assert "(trials.svg)" in page
     assert "How many? \\| a \\*lot\\*" in page
     assert "no interval: all measurements are equal" in page
     assert "±0.0" not in page
@@ -124,7 +104,7 @@ def test_a_published_sweep_is_a_page_its_data_and_its_plots(tmp_path: Path) -> N
 def test_a_published_winner_follows_from_its_scores_and_a_changed_one_does_not(
     tmp_path: Path,
 ) -> None:
-    folder = publish_sweep(REPORT, tmp_path, sweep_pictures(REPORT, STUDY))
+    folder = publish_sweep(REPORT, tmp_path)
     assert (verify(tmp_path).sweeps, verify(tmp_path).cells) == (("micro/sweeps/toy",), 1)
     write_scores(MEASURED | {("toy-base", 101, "ah_wr"): {"p0": 49.0, "p1": 58.0}},
                  folder / "scores.parquet")  # fmt: skip
@@ -137,14 +117,14 @@ def test_a_published_winner_follows_from_its_scores_and_a_changed_one_does_not(
 
 def test_publishing_again_gives_the_same_bytes(tmp_path: Path) -> None:
     def published() -> dict[str, bytes]:
-        folder = publish_sweep(REPORT, tmp_path, sweep_pictures(REPORT, STUDY))
+        folder = publish_sweep(REPORT, tmp_path)
         return {path.name: path.read_bytes() for path in folder.iterdir()}
 
     assert published() == published()
 
 
 def test_a_sweep_with_fewer_trials_or_scores_does_not_replace_one_with_more(tmp_path: Path) -> None:
-    publish_sweep(REPORT, tmp_path, sweep_pictures(REPORT, STUDY))
+    publish_sweep(REPORT, tmp_path)
     with pytest.raises(Refused, match="has more: 1 of 4 trials"):
         publish_sweep(replace(REPORT, target=3, counted=3), tmp_path)
     with pytest.raises(Refused, match="the published result has more: row `ah_wr`"):
@@ -190,13 +170,12 @@ def test_the_page_says_what_became_of_trials_without_values(tmp_path: Path) -> N
         REPORT, objectives=REPORT.objectives[:1], seeds=(0, 1), trials=trials, pareto=None,
         importances=None, benchmarks=winner_scores(winner, "toy", (100, 101), ("ah_wr",)),
     )  # fmt: skip
-    folder = publish_sweep(report, tmp_path, sweep_pictures(report, STUDY))
+    folder = publish_sweep(report, tmp_path)
     page = (folder / "report.md").read_text()
     assert "| pruned at 51 after 1 of 2 seeds |" in page
     assert "| failed |" in page
     assert "- trial 5: no memory\n" in page
     assert "| the base recipe is the winner |" in page
-    assert not (folder / "pareto.svg").exists()
 
 
 def test_equal_points_are_ranked_once() -> None:
