@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from harness.registry.profile import Profile
 from harness.runtime import Provenance
 from harness.worlds.embedded.world import EmbeddedWorld
-from harness.worlds.real.world import World
+from harness.worlds.lookup import world_of
+from harness.worlds.real.world import HubWorld
 
 PROVENANCE: Provenance = {
     "commit": "0123456789abcdef0123456789abcdef01234567",
@@ -21,6 +23,10 @@ PROVENANCE: Provenance = {
 class ToyWorld(EmbeddedWorld):
     """Identities that mean nothing."""
 
+    def __init__(self, profile: Profile) -> None:
+        known = world_of(profile)
+        super().__init__(profile, known.prompts, known.creator)
+
     def policy(self) -> str:
         return "toy-1/theta0@aa"
 
@@ -34,8 +40,12 @@ class ToyWorld(EmbeddedWorld):
         return f"toy-1/{name}"
 
 
-class NamedWorld(World):
+class NamedWorld(HubWorld):
     """Identities made of a profile's names, as on a machine where nothing is downloaded."""
+
+    def __init__(self, profile: Profile) -> None:
+        known = world_of(profile)
+        super().__init__(profile, known.prompts, known.creator)
 
     def policy(self) -> str:
         return f"{self.profile.policy}@not-downloaded"

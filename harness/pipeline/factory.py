@@ -20,8 +20,8 @@ from harness.registry.serving import ServedRole, variable
 from harness.runtime import Engine, Need, Needs, Store
 from harness.runtime.stage import Json, Stage
 from harness.serving.turns import Turn, turns
+from harness.worlds import World
 from harness.worlds.needs import asked_by, policy_of, served_here
-from harness.worlds.real.world import World
 
 
 class StageKind(NamedTuple):

@@ -2,29 +2,34 @@
 
 A profile's world is used at two times; code outside `harness.worlds` does not care which it is:
 
-- *while a run is planned*, `World` (from `harness.worlds.lookup.world_of`, by profile) gives the
-  settings that identify each part. A profile chooses `prompts` and `creator` independently; policy,
-  reward models, benchmarks and judges come together. The settings go into fingerprints, so they
-  name contents and never locations. No model is loaded and no endpoint is queried.
-- *while a stage runs*, `Runtime` (from `harness.worlds.lookup.runtime_of`, by an identity in the
+- *while a run is planned*, a `World` (from `harness.worlds.lookup.world_of`, by profile) gives the
+  settings that identify each part. They go into fingerprints, so they name contents and never
+  locations. No model is loaded and no endpoint is queried.
+- *while a stage runs*, a `Runtime` (from `harness.worlds.lookup.runtime_of`, by an identity in the
   stage's settings) loads, reads, rewrites and judges what those settings name.
 
-`real` has hub models, endpoints and published benchmarks; `embedded` replaces them with what is
-shipped with the package.
+They are implemented side by side: `real` has hub models, endpoints and published benchmarks;
+`embedded` what is shipped with the package; `instructions` prompts, creator and benchmarks by rule.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
-from harness.runtime.stage import Json
+from harness.runtime.stage import Json, StageContext
 
 if TYPE_CHECKING:
     from harness.endpoint.client import Client
     from harness.eva.evolving import Over, Rewriter
+    from harness.models.reward_model import Reads, Rewards
+    from harness.registry.profile import Profile
+    from harness.registry.recipe import Online, RewardRole
+
+Settings = dict[str, Json]
+"""Stage settings that identify something."""
 
 ACCURACY: Final = "rm_accuracy"
 """Score name for whether a reward model ranks a held-out pair correctly: 1 or 0."""
@@ -69,3 +74,131 @@ class Topics:
     read: Callable[[Path], list[tuple[str, str]]]
     """Returns each prompt's id and topic from that stage's folder or, without such a stage, from a
     folder of prompts or answers."""
+
+
+class Prompts(Protocol):
+    """A profile's human prompts."""
+
+    def identity(self) -> Settings: ...
+
+    def matched(self) -> Settings | None:
+        """Return what identifies prompts matched to the hard benchmark's skills, with `matched`.
+
+        They are a control that shows whether prompts matter here, not a method; None without any.
+        """
+
+    def off_target(self) -> str:
+        """Return the identity of prompts that can hardly help on the hard benchmark, a control."""
+
+    def topics(self) -> Topics | None: ...
+
+    def pool(self) -> tuple[list[str], str]:
+        """Return all human prompts and their identity."""
+
+    def shown_word(self, word: str) -> str:
+        """Return a prompt's word in the form used to measure the distance between prompts."""
+
+
+class Creation(Protocol):
+    """What rewrites a profile's prompts."""
+
+    def identity(self, method: str, /) -> Settings: ...
+
+    def tree_scorer(self, online: Online) -> Settings:
+        """Return the prompt scorer and its questions if best-of-n trees are grown, else {}."""
+
+
+class World(Protocol):
+    """A profile's parts as identities, for planning."""
+
+    profile: Profile
+    prompts: Prompts
+    creator: Creation
+
+    @property
+    def has_validation_prompts(self) -> bool:
+        """Whether it has prompts outside all benchmarks, with an oracle to score answers."""
+
+    def policy(self) -> str: ...
+
+    def reward_model(self, role: str) -> str: ...
+
+    def reward_model_accuracy(self, role: RewardRole) -> float | None:
+        """Return a reward model's accuracy on held-out pairs, from 0 to 1, if it was measured."""
+
+    def engine(self) -> Settings:
+        """Return the engine of stages in which the policy answers; {} for this process."""
+
+    def rewriter(self) -> Settings:
+        """Return the request for a revision of an answer; {} if the policy knows it already."""
+
+    def benchmark(self, name: str) -> str: ...
+
+    def judge(self, name: str) -> str: ...
+
+    def answering(self, name: str, seed: int) -> Settings:
+        """Return the settings of the stage that answers a benchmark, except for the policy."""
+
+    def judging(self, name: str) -> Settings:
+        """Return the judge of a benchmark, and whatever else determines its scores."""
+
+    def rating(self, name: str) -> Settings:
+        """Return the settings of the prompt-rating stage with this name among the benchmarks."""
+
+
+def sampling_settings(world: World, name: str, seed: int) -> Settings:
+    """Return the settings of a stage in which the policy answers a benchmark's questions."""
+    benchmark = world.profile.benchmarks[name]
+    return {
+        "benchmark": world.benchmark(name),
+        "temperature": benchmark.temperature,  # type: ignore[dict-item]
+        "top_p": benchmark.top_p,
+        "max_new_tokens": benchmark.max_new_tokens,
+        "batch_size": world.profile.generation.batch_size,
+        "seed": seed,
+        **world.engine(),
+    }
+
+
+class Runtime(Protocol):
+    """What stage settings name, for computing.
+
+    Methods raise a UserError if something is not on this machine or a model's endpoint is not
+    configured, and a HarnessError if files or settings do not match an identity or a model does not
+    answer.
+    """
+
+    def resolve(self, identity: str) -> Path:
+        """Return the folder of a model's files, after checking them against the identity."""
+
+    def rewards(self, identity: str, reads: Reads, dtype: str) -> Rewards: ...
+
+    def human_prompts(self, settings: Mapping[str, Json]) -> dict[int, str]:
+        """Return a stage's prompts by their positions in the pool."""
+
+    def evolver(
+        self, settings: Mapping[str, Json], done: Callable[[int], None] | None = None
+    ) -> Evolver:
+        """Return a creator; `done` gets the number of prompts it evolved, if concurrently."""
+
+    def tree_score(self, settings: Mapping[str, Json]) -> Callable[[str], float] | None:
+        """Return the prompt scorer for best-of-n trees, or None if no trees are grown."""
+
+    def prompt_metrics(self) -> Mapping[str, Callable[[str], float]]:
+        """Return the metrics of prompt text logged while a policy is trained, by name."""
+
+    def questions(self, identity: str) -> Sequence[Item]: ...
+
+    def own_answering(
+        self, identity: str
+    ) -> Callable[[StageContext, Callable[[], Path]], None] | None:
+        """Return the runner of a benchmark whose package asks the questions; None for others.
+
+        It takes a function that returns the policy's folder, and writes the stage's files.
+        """
+
+    def judge(self, ctx: StageContext) -> None:
+        """Judge answers; writes `judgments.parquet`, `scores.parquet` and `summary.json`."""
+
+    def rate(self, ctx: StageContext) -> None:
+        """Score prompts; writes `scores.parquet` and `summary.json`."""

@@ -23,19 +23,24 @@ from typing import TYPE_CHECKING, Any, cast
 
 from harness.endpoint.access import model_of
 from harness.eva.evolving import OwnCreator, own_method
-from harness.registry.profile import WORLD, Profile
+from harness.registry.profile import INSTRUCTIONS, WORLD, Profile
 from harness.registry.serving import Served
 from harness.registry.training import Hardware
 from harness.runtime.files import held
 from harness.runtime.stage import Json, StageContext
 from harness.serving.engines import SERVED
-from harness.worlds import Evolver, Item
+from harness.worlds import Evolver, Item, Runtime, World
 from harness.worlds.embedded import files
-from harness.worlds.embedded.world import EmbeddedRuntime, EmbeddedWorld
+from harness.worlds.embedded.world import (
+    EmbeddedCreation,
+    EmbeddedPrompts,
+    EmbeddedRuntime,
+    EmbeddedWorld,
+)
 from harness.worlds.instructions import world as instructions
 from harness.worlds.instructions.creator import why_unusable
 from harness.worlds.real.models import policy_name
-from harness.worlds.real.world import Runtime, World
+from harness.worlds.real.world import EndpointCreation, HubPrompts, HubRuntime, HubWorld
 from harness.worlds.stage_io import progress_callback, write_json
 
 if TYPE_CHECKING:
@@ -57,7 +62,7 @@ STAGES = {
 """Dotted name of the function for each kind of stage that only one world has."""
 
 
-class InstructionsRuntime(Runtime):
+class InstructionsRuntime(HubRuntime):
     """Runs stages whose prompts, creator or benchmark are of the world `instructions`."""
 
     def human_prompts(self, settings: Mapping[str, Json]) -> dict[int, str]:
@@ -79,16 +84,28 @@ class InstructionsRuntime(Runtime):
 
 
 def world_of(profile: Profile) -> World:
-    if profile.policy == WORLD:
-        return EmbeddedWorld(profile)
-    return World(profile)
+    """Return a profile's world; it chooses prompts and creator apart from the rest."""
+    prompts: dict[str, Any] = {INSTRUCTIONS: instructions.Prompts}
+    creators: dict[str, Any] = {
+        INSTRUCTIONS: lambda _: instructions.Creation(profile, lambda: world.policy())
+    }
+    kind: Any = HubWorld
+    if profile.policy == WORLD:  # others cannot read its prompts, which theirs refuse
+        kind = EmbeddedWorld
+        prompts[WORLD], creators[WORLD] = EmbeddedPrompts, lambda _: EmbeddedCreation()
+    world: World = kind(
+        profile,
+        prompts.get(profile.prompts.source, HubPrompts)(profile),
+        creators.get(profile.creator.source, EndpointCreation)(profile),
+    )
+    return world
 
 
 def runtime_of(identity: str) -> Runtime:
     """Return the runtime for an identity in a stage's settings."""
     if files.has(identity):
         return EmbeddedRuntime()
-    return InstructionsRuntime() if instructions.has(identity) else Runtime()
+    return InstructionsRuntime() if instructions.has(identity) else HubRuntime()
 
 
 def resolve(identity: str) -> Path:

@@ -39,7 +39,7 @@ from harness.worlds.embedded import files
 from harness.worlds.real import benchmarks, models, prompts
 from harness.worlds.real.benchmarks import DOWNSTREAM, LM_EVAL
 from harness.worlds.real.rewards import models_behind
-from harness.worlds.real.world import PromptSource
+from harness.worlds.real.world import HubPrompts
 
 TRAINING_KINDS = ("train", "online")
 """Kinds of stages that train a policy."""
@@ -334,7 +334,7 @@ def _missing_pool(profile: Profile, settings: Settings) -> Iterator[Missing]:
     what = "matched prompts" if settings.get("matched") else "prompts"
     try:
         if "pool" not in settings:  # of a profile as a whole
-            settings = {**PromptSource(profile).identity(), **settings}
+            settings = {**HubPrompts(profile).identity(), **settings}
         size = prompts.size_of(settings)
         if size is None:
             do = f"type `harness download --profile {profile.asked_as}`"
@@ -376,7 +376,7 @@ def download(demand: Demand, say: Callable[[str], None]) -> list[str]:
     """
     fetched = [_fetch_model(model, say) for model in demand.lacking_models]
     if demand.pools:
-        settings = PromptSource(demand.profile).identity()
+        settings = HubPrompts(demand.profile).identity()
         if prompts.size_of(settings) is None:
             say(f"{settings['source']}: {len(prompts.read_pool(settings))} prompts")
             fetched.append(str(settings["source"]))

@@ -31,7 +31,7 @@ from harness.worlds.embedded.creator import EmbeddedCreator
 from harness.worlds.embedded.texts import read_prompts
 from harness.worlds.lookup import runtime_of, world_of
 from harness.worlds.real.creator import Scheme, load_scheme
-from harness.worlds.real.world import Runtime
+from harness.worlds.real.world import HubRuntime
 
 X, POOL = 16, 93
 """Prompts of an iteration, and in the file: six pieces, three of 15 and three of 16 prompts."""
@@ -266,7 +266,7 @@ def test_online_a_tree_grows_through_endpoints(
 def test_rules_of_another_version_are_refused(profile: Profile) -> None:
     settings: Any = stage_of(planned(profile), "evolve").settings
     with pytest.raises(HarnessError, match="plan the run again"):
-        Runtime().evolver({**settings, "rewriting": {**settings["rewriting"], "rules": 0}})
+        HubRuntime().evolver({**settings, "rewriting": {**settings["rewriting"], "rules": 0}})
 
 
 def test_rewrites_of_which_none_can_be_used_are_one_sentence(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from harness.registry.recipe import Online, Recipe
 from harness.registry.training import StageNeed
 from harness.runtime import Need
 from harness.training.placement import Placement
-from harness.worlds.embedded.world import EmbeddedWorld
+from harness.worlds.lookup import world_of
 
 DPO = Recipe(algorithm="dpo", chain=("human",))
 RLOO = Recipe(algorithm="rloo", online=Online(prompts="human", method="independent"))
@@ -30,7 +30,7 @@ def on(micro: Profile, dtype: str = "float32", **changes: Any) -> Profile:
 
 
 def training(profile: Profile, recipe: Recipe = DPO) -> Any:
-    return Planner(EmbeddedWorld(profile)).run("run", recipe, 0).training[-1]
+    return Planner(world_of(profile)).run("run", recipe, 0).training[-1]
 
 
 def test_large_models_compute_otherwise_and_only_their_training_is_another_stage(

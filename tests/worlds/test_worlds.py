@@ -25,7 +25,7 @@ from harness.worlds.lookup import resolve, runtime_of, world_of
 from harness.worlds.needs import Demand, Missing
 from harness.worlds.real import benchmarks, models, prompts
 from harness.worlds.real.creator import Written, at_once, replied
-from harness.worlds.real.world import Runtime, World
+from harness.worlds.real.world import HubRuntime
 
 PROFILES = load_profiles()
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -95,7 +95,7 @@ def test_the_embedded_runtime_reads_what_settings_mean() -> None:
     assert score is not None
     assert score(READABLE) == quality(READABLE)
     assert runtime.prompt_metrics()["complexity"](READABLE) == 2.0
-    assert Runtime().prompt_metrics() == {}
+    assert HubRuntime().prompt_metrics() == {}
     source = files.card().identity("prompts")
     asked: Any = {"source": source, "seed": 0, "first": 2300, "count": 200}
     with pytest.raises(ValueError, match="prompts 2300 to 2500 of a pool of 2400"):
@@ -161,11 +161,11 @@ def test_matched_prompts_come_in_the_seeds_order(tmp_path: Path) -> None:
     world = world_of(profile)
     settings = {**(world.prompts.matched() or {}), "seed": 3, "first": 2, "count": 4}
     assert settings["matched"] is True
-    found = Runtime().human_prompts(settings)
+    found = HubRuntime().human_prompts(settings)
     order = np.random.default_rng(3).permutation(8)
     assert list(found) == order[2:6].tolist()
     with pytest.raises(UserError, match=r"there are 8 prompts matched .* and 9 are needed"):
-        Runtime().human_prompts({**settings, "first": 5})
+        HubRuntime().human_prompts({**settings, "first": 5})
     assert world_of(with_prompts(matched=None)).prompts.matched() is None
 
 
@@ -173,12 +173,12 @@ def test_trees_grow_by_a_scorer_that_the_profile_names() -> None:
     grows = Online(prompts="eva", method="tree_bon")
     creator = PROFILES["paper"].creator.model_copy(update={"scorer": None})
     with pytest.raises(UserError, match=r"name one in `creator.scorer`"):
-        World(real(creator=creator)).creator.tree_scorer(grows)
-    settings: Any = World(PROFILES["paper"]).creator.tree_scorer(grows)
+        world_of(real(creator=creator)).creator.tree_scorer(grows)
+    settings: Any = world_of(PROFILES["paper"]).creator.tree_scorer(grows)
     settings["scorer"]["asked"] = ["another question"]
     with pytest.raises(HarnessError, match="other questions than this version has"):
-        Runtime().tree_score(settings)
-    assert Runtime().tree_score({}) is None
+        HubRuntime().tree_score(settings)
+    assert HubRuntime().tree_score({}) is None
 
 
 def test_a_benchmark_yields_its_own_scores_alone() -> None:

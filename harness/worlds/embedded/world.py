@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from harness.errors import HarnessError
 from harness.eva.evolving import OwnCreator, own_method, plugin_settings
@@ -13,20 +14,31 @@ from harness.registry.profile import WORLD, Profile
 from harness.registry.recipe import Online, Reach, RewardRole
 from harness.runtime.stage import Json, StageContext
 from harness.serving.engines import identity
-from harness.worlds import NO_TOPIC, Evolver, Item, Topics, stage_io
+from harness.worlds import (
+    NO_TOPIC,
+    Creation,
+    Evolver,
+    Item,
+    Prompts,
+    Topics,
+    sampling_settings,
+    stage_io,
+)
 from harness.worlds.embedded import files, texts
 from harness.worlds.embedded import judge as oracle
 from harness.worlds.embedded.creator import embedded_creator, why_unusable
 from harness.worlds.embedded.language import CATEGORIES, parse
 from harness.worlds.real import benchmarks
-from harness.worlds.real.world import CreatorSource, PromptSource, Runtime, World
 
 if TYPE_CHECKING:
     from harness.models.reward_model import Reads, Rewards
 
 
-class EmbeddedPrompts(PromptSource):
+@dataclass
+class EmbeddedPrompts:
     """The pool of human prompts, and the prompts with the hard benchmark's names."""
+
+    profile: Profile
 
     def identity(self) -> dict[str, Json]:
         return {"source": files.card().identity("prompts")}
@@ -57,7 +69,7 @@ class EmbeddedPrompts(PromptSource):
         return mask_items(word)
 
 
-class EmbeddedCreation(CreatorSource):
+class EmbeddedCreation:
     def identity(self, scheme: str) -> dict[str, Json]:
         return {"creator": f"{files.card().version}/{scheme}", **plugin_settings(scheme)}
 
@@ -65,21 +77,14 @@ class EmbeddedCreation(CreatorSource):
         return {}  # a prompt is scored from its text alone
 
 
-class EmbeddedWorld(World):
-    """The embedded world's parts, each identified by version, name and digest.
+@dataclass
+class EmbeddedWorld:
+    """The embedded world's parts, each identified by version, name and digest."""
 
-    A profile may combine it with external human prompts, an external creator, or both.
-    """
-
-    self_contained = True
-    has_validation_prompts = True
-
-    def __init__(self, profile: Profile) -> None:
-        super().__init__(
-            profile,
-            EmbeddedPrompts(profile) if profile.prompts.source == WORLD else None,
-            EmbeddedCreation(profile) if profile.creator.source == WORLD else None,
-        )
+    profile: Profile
+    prompts: Prompts
+    creator: Creation
+    has_validation_prompts: ClassVar[bool] = True
 
     def policy(self) -> str:
         return files.card().identity("theta0")
@@ -100,11 +105,14 @@ class EmbeddedWorld(World):
         if name == texts.DOWNSTREAM:
             return texts.downstream_identity()
         if BENCHMARKS.added(name) is not None:
-            return super().benchmark(name)
+            return benchmarks.benchmark_identity(name, self.profile.benchmarks[name])
         return files.card().identity(name)
 
     def judge(self, name: str) -> str:
         return f"{files.card().version}/{name}"
+
+    def answering(self, name: str, seed: int) -> dict[str, Json]:
+        return sampling_settings(self, name, seed)
 
     def judging(self, name: str) -> dict[str, Json]:
         judge = self.profile.benchmarks[name].judge
@@ -127,7 +135,7 @@ def category_of_first_operation(prompt: str) -> str:
     return NO_TOPIC if task is None else task.operations[0].category
 
 
-class EmbeddedRuntime(Runtime):
+class EmbeddedRuntime:
     def resolve(self, identity: str) -> Path:
         return files.resolve(identity)
 
@@ -153,7 +161,6 @@ class EmbeddedRuntime(Runtime):
     def evolver(
         self, settings: Mapping[str, Json], done: Callable[[int], None] | None = None
     ) -> Evolver:
-        """Return the embedded creator; it is instant, so `done` is never called."""
         own = own_method(settings)
         if own is not None:
             return Evolver(OwnCreator(own, lambda text, parent, _told: why_unusable(text, parent)))
@@ -170,6 +177,9 @@ class EmbeddedRuntime(Runtime):
         if files.name_of(identity) == texts.DOWNSTREAM:
             return texts.downstream_items_of(identity)
         return texts.read_items(files.resolve(identity))
+
+    def own_answering(self, identity: str) -> None:
+        return None
 
     def judge(self, ctx: StageContext) -> None:
         """Judge answers with the oracle, or by exact match for downstream questions."""

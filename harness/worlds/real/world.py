@@ -7,8 +7,6 @@ A model at an endpoint is identified by its name there. A judge's prompt is part
 files and so of its identity. A creator is spelled out in the settings: the model's name, its
 sampling, the scheme's messages verbatim, and the version of the rules for unusable rewrites. So the
 templates file is read once, while a run is planned.
-
-`harness.worlds.embedded.world` overrides what differs in the embedded world.
 """
 
 from __future__ import annotations
@@ -29,7 +27,16 @@ from harness.registry.recipe import Online, RewardRole
 from harness.registry.serving import Served, ServedRole
 from harness.runtime.stage import Json, StageContext, fingerprint_of
 from harness.serving.engines import identity as engine_identity
-from harness.worlds import NO_TOPIC, Evolver, Item, Topics
+from harness.worlds import (
+    NO_TOPIC,
+    Creation,
+    Evolver,
+    Item,
+    Prompts,
+    Settings,
+    Topics,
+    sampling_settings,
+)
 from harness.worlds.instructions import world as instructions
 from harness.worlds.real import benchmarks, creator, prompts, rewards, scoring
 from harness.worlds.real.creator import RULES_VERSION, why_unusable
@@ -45,9 +52,6 @@ from harness.worlds.stage_io import read_rows
 if TYPE_CHECKING:
     from harness.models.reward_model import Reads, Rewards
 
-Settings = dict[str, Json]
-"""Stage settings that identify something."""
-
 INSTRUCTION = """Rewrite your answer to my message above so that it is better: more helpful, more \
 relevant to what I asked, deeper, more creative and more detailed where that helps. Correct \
 whatever is wrong. Keep it about as long as it is now.
@@ -59,7 +63,7 @@ for is from the paper (appendix H.2.1)."""
 
 
 @dataclass
-class PromptSource:
+class HubPrompts:
     """The source of a profile's human prompts: a dataset on the hub, or a file."""
 
     profile: Profile
@@ -69,11 +73,6 @@ class PromptSource:
         return {**self._pool(), **cut}
 
     def matched(self) -> Settings | None:
-        """Return the identity of prompts matched to the hard benchmark's skills, or None.
-
-        They are a control that shows whether prompts matter here, not a method. The settings
-        include `matched`.
-        """
         source = self.profile.prompts.matched
         if source is None:
             return None
@@ -82,14 +81,9 @@ class PromptSource:
         return {**settings, "matched": True}
 
     def off_target(self) -> str:
-        """Return the identity of prompts that can hardly help on the hard benchmark.
-
-        They are a control, available only in worlds with an oracle.
-        """
-        raise NotImplementedError
+        raise UserError(f"`{self.profile.prompts.source}` has no prompts that are off target")
 
     def topics(self) -> Topics | None:
-        """Return the topic classifier (the profile's scorer), or None without one."""
         scorer = self.profile.creator.scorer
         if scorer is None:
             return None
@@ -98,12 +92,10 @@ class PromptSource:
         return Topics(tuple(scoring.TOPICS), settings, _read_topics)
 
     def pool(self) -> tuple[list[str], str]:
-        """Return all human prompts and their identity."""
         settings = self._pool()
         return prompts.read_pool(settings), str(settings["source"])
 
     def shown_word(self, word: str) -> str:
-        """Return a prompt's word in the form used to measure the distance between prompts."""
         return word
 
     def _pool(self) -> Settings:
@@ -112,7 +104,7 @@ class PromptSource:
 
 
 @dataclass
-class CreatorSource:
+class EndpointCreation:
     """Rewrites a profile's prompts, and scores those of best-of-n trees."""
 
     profile: Profile
@@ -141,7 +133,6 @@ class CreatorSource:
         }
 
     def tree_scorer(self, online: Online) -> Settings:
-        """Return the prompt scorer and its questions if best-of-n trees are grown, else {}."""
         grows = online.prompts == "eva" and online.method == "tree_bon"
         if not grows:
             return {}
@@ -157,33 +148,13 @@ class CreatorSource:
         }
 
 
-class World:
-    """Resolves a profile's names to identities; each is looked up once."""
-
-    self_contained = False
-    """Whether everything is shipped or built locally: no costs, no downloads, and no publicly known
-    models."""
+class HubWorld:
+    """Hub models, and benchmarks that are published or of the world `instructions`."""
 
     has_validation_prompts = False
-    """Whether it has prompts outside all benchmarks, with an oracle to score answers to them."""
 
-    def __init__(
-        self,
-        profile: Profile,
-        prompts: PromptSource | None = None,
-        creator: CreatorSource | None = None,
-    ) -> None:
-        self.profile = profile
-        self.prompts = prompts or (
-            instructions.Prompts(profile)
-            if profile.prompts.source == INSTRUCTIONS
-            else PromptSource(profile)
-        )
-        self.creator = creator or (
-            instructions.Creation(profile, self.policy)
-            if profile.creator.source == INSTRUCTIONS
-            else CreatorSource(profile)
-        )
+    def __init__(self, profile: Profile, prompts: Prompts, creator: Creation) -> None:
+        self.profile, self.prompts, self.creator = profile, prompts, creator
         self._identity_of = cache(identity_of)
         self._benchmarks: dict[str, str] = {}
 
@@ -197,14 +168,9 @@ class World:
         return self._reward(models[role])
 
     def reward_model_accuracy(self, role: RewardRole) -> float | None:
-        """Return a reward model's accuracy on held-out pairs, from 0 to 1.
-
-        None if there is no such model or it was not measured.
-        """
         return None
 
     def engine(self) -> Settings:
-        """Return the engine settings of stages in which the policy generates answers."""
         engine = engine_identity(self.profile.engine)
         said: Settings = {"engine": engine, "dtype": self.profile.dtype}
         served = self._served("policy")
@@ -224,31 +190,16 @@ class World:
         return self._benchmarks[name]
 
     def judge(self, name: str) -> str:
-        """Return a judge's name at its endpoint, or its identity if it is a reward model."""
         if not name.startswith(REWARD_JUDGE):
             return name
         return f"{REWARD_JUDGE}{self._reward(name.removeprefix(REWARD_JUDGE))}"
 
     def answering(self, name: str, seed: int) -> Settings:
-        """Return the settings of the stage that answers a benchmark, except for the policy.
-
-        For table 9's tasks, their package determines the sampling.
-        """
-        identity, benchmark = self.benchmark(name), self.profile.benchmarks[name]
-        if benchmarks.are_tasks(identity):
+        if benchmarks.are_tasks(identity := self.benchmark(name)):
             return benchmarks.task_settings(identity, self.profile)
-        return {
-            "benchmark": identity,
-            "temperature": benchmark.temperature,  # type: ignore[dict-item]
-            "top_p": benchmark.top_p,
-            "max_new_tokens": benchmark.max_new_tokens,
-            "batch_size": self.profile.generation.batch_size,
-            "seed": seed,
-            **self.engine(),
-        }
+        return sampling_settings(self, name, seed)
 
     def judging(self, name: str) -> Settings:
-        """Return the judge of a benchmark, and whatever else determines its scores."""
         declared = self.profile.benchmarks[name]
         if declared.judge == INSTRUCTIONS:
             own: Settings = {"benchmark": self.benchmark(name), "judge": instructions.JUDGE}
@@ -261,7 +212,6 @@ class World:
         return {**settings, **more, **_served_as(self.profile, "judge", judge)}
 
     def rating(self, name: str) -> Settings:
-        """Return the settings of the prompt-rating stage with this name among the benchmarks."""
         benchmark = self.profile.benchmarks[name]
         return {
             "judge": self.judge(benchmark.judge),
@@ -302,13 +252,8 @@ def _read_topics(folder: Path) -> list[tuple[str, str]]:
     return [(row["prompt_id"], row["topic"] or NO_TOPIC) for row in rows]
 
 
-class Runtime:
-    """Resolves stage settings: loads models, and queries those at endpoints.
-
-    Methods raise a UserError if something is not on this machine or a model's endpoint is not
-    configured, and a HarnessError if files or settings do not match an identity or a model does not
-    answer.
-    """
+class HubRuntime:
+    """Loads hub models, and queries those at endpoints."""
 
     def resolve(self, identity: str) -> Path:
         """Return the folder of a model's files, after checking them against the identity.
@@ -325,7 +270,6 @@ class Runtime:
         return with_template_arguments(folder_of(plain), told, out)
 
     def rewards(self, identity: str, reads: Reads, dtype: str) -> Rewards:
-        """Return an identity's reward model: a function, or a model on the GPU if there is one."""
         return rewards.load(identity, reads, dtype)
 
     def human_prompts(self, settings: Mapping[str, Json]) -> dict[int, str]:
@@ -340,10 +284,6 @@ class Runtime:
     def evolver(
         self, settings: Mapping[str, Json], done: Callable[[int], None] | None = None
     ) -> Evolver:
-        """Return the creator that a stage's settings describe.
-
-        `done` is called with the number of prompts evolved, if they are evolved concurrently.
-        """
         own = own_method(settings)
         spelled = cast(dict[str, Any], settings.get("rewriting", settings))
         if spelled["rules"] != RULES_VERSION:
@@ -363,7 +303,6 @@ class Runtime:
         return Evolver(writer, creator.at_once(served, done), served.client)
 
     def tree_score(self, settings: Mapping[str, Json]) -> Callable[[str], float] | None:
-        """Return the prompt scorer for best-of-n trees, or None if no trees are grown."""
         if "scorer" not in settings:
             return None
         named = cast(dict[str, Any], settings["scorer"])
@@ -373,26 +312,18 @@ class Runtime:
         return scoring.tree_score(scorer)
 
     def prompt_metrics(self) -> Mapping[str, Callable[[str], float]]:
-        """Return the metrics of prompt text logged while a policy is trained, by name."""
         return {}
 
     def questions(self, identity: str) -> Sequence[Item]:
-        """Return a benchmark's items, after checking them against the identity."""
         return benchmarks.questions_of(identity)
 
     def own_answering(
         self, identity: str
     ) -> Callable[[StageContext, Callable[[], Path]], None] | None:
-        """Return the runner of a benchmark whose package asks the questions; None for others.
-
-        It takes a function that returns the policy's folder, and writes the stage's files.
-        """
         return benchmarks.run_tasks if benchmarks.are_tasks(identity) else None
 
     def judge(self, ctx: StageContext) -> None:
-        """Judge answers; writes `judgments.parquet`, `scores.parquet` and `summary.json`."""
         benchmarks.judge_answers(ctx)
 
     def rate(self, ctx: StageContext) -> None:
-        """Score prompts; writes `scores.parquet` and `summary.json`."""
         scoring.rate_prompts(ctx)
