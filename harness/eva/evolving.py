@@ -61,7 +61,7 @@ class Rewrite:
 class Rewriter(Protocol):
     """Rewrites prompts, with all randomness from the given generator.
 
-    If several chains are evolved concurrently (`Over`), it is called from as many threads.
+    If several chains are evolved concurrently (`MapFn`), it is called from as many threads.
     """
 
     def rewrite(self, prompt: str, rng: np.random.Generator) -> Rewrite:
@@ -127,7 +127,7 @@ class Evolution:
 Grow = Callable[[Prompt], Evolution]
 """Evolves one prompt."""
 
-Over = Callable[[Grow, Sequence[Prompt]], Iterable[Evolution]]
+MapFn = Callable[[Grow, Sequence[Prompt]], Iterable[Evolution]]
 """Evolves several prompts and yields the results in order: `map`, or a concurrent equivalent.
 Chains share nothing, so the result is the same."""
 
@@ -151,7 +151,7 @@ def evolve(
     shape: Shape = "chain",
     depth: int = 1,
     quality: Callable[[str], float] | None = None,
-    over: Over = map,
+    over: MapFn = map,
 ) -> Evolution:
     """Evolve each prompt (ids must be unique) into up to `evolutions` children.
 

@@ -199,7 +199,7 @@ def _texts(turns: object, where: str) -> list[str]:
     found = [turn.get("content") if isinstance(turn, Mapping) else turn for turn in listed]
     texts = [text for text in found if isinstance(text, str)]
     if len(texts) < len(found):
-        raise UserError(f"{where} has a turn that is no text; repair or remove it")
+        raise UserError(f"{where} has a turn that is not text; repair or remove it")
     return texts
 
 

@@ -170,7 +170,7 @@ class Classifier(_ChatReader):
         kind: Any = getattr(transformers, architecture, object)
         if not issubclass(kind, GenericForSequenceClassification):
             raise UserError(
-                f"the model at {path} is a {architecture}, which is no decoder with a number at "
+                f"the model at {path} is a {architecture}, which is not a decoder with a number at "
                 "its last token: that kind of reward model cannot be read here."
             )
         settings = kind.config_class.from_pretrained(path, local_files_only=True)

@@ -249,5 +249,5 @@ def read_config(path: Path) -> dict[str, Any]:
         return dict(json.loads(file.read_text(encoding="utf-8")))
     except (ValueError, TypeError) as error:
         raise UserError(
-            f"{file} is no model's configuration ({error}): download the model again."
+            f"{file} is not a model's configuration ({error}): download the model again."
         ) from error

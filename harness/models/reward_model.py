@@ -169,9 +169,9 @@ def _load(path: Path, stamp: tuple[Any, ...], reads: Reads, device: str, dtype: 
     kind = formats.Classifier if is_classifier else KINDS.get(architecture)
     if kind is None or (kind is formats.PairPreferenceLLM and reads == "one answer"):
         raise UserError(
-            f"the model at {path} is a {architecture}, which is no reward model that can be read "
-            f"here: give a sequence classifier with one output, or one of {', '.join(KINDS)} (the "
-            "last in a pairwise role)."
+            f"the model at {path} is a {architecture}, which is not a reward model that can be "
+            f"read here: give a sequence classifier with one output, or one of {', '.join(KINDS)} "
+            "(the last in a pairwise role)."
         )
     named = (config.get("id2label") or {}).values()
     pairwise = FIRST_IS_BETTER in named if is_classifier else kind.averages is not None

@@ -102,7 +102,7 @@ def needs_of(profile: Profile) -> Needs:
     hardware, threads = profile.hardware, profile.threads
     if hardware is None:
         return Needs(other=Need(threads))
-    kinds = {kind: Need(asks=kind in _ASKING) for kind in KINDS}
+    kinds = {kind: Need(uses_endpoint=kind in _ASKING) for kind in KINDS}
     for kind in (*_RUNNING, *TRAINING_KINDS):
         gpus = hardware.devices if kind in TRAINING_KINDS else 1
         kinds[kind] = Need(threads, 0 if hardware.on_cpu else gpus)
@@ -114,8 +114,8 @@ def needs_of(profile: Profile) -> Needs:
             )
         usual = kinds[kind]
         gpus = usual.gpus if said.gpus is None else said.gpus
-        kinds[kind] = Need(said.cpus or usual.cpus, gpus, usual.asks)
-    return Needs(kinds, Need(threads), hardware.asking)
+        kinds[kind] = Need(said.cpus or usual.cpus, gpus, usual.uses_endpoint)
+    return Needs(kinds, Need(threads), hardware.max_endpoint_stages)
 
 
 def stage_hardware(profile: Profile) -> dict[str, Any]:

@@ -35,7 +35,7 @@ from harness.runtime.stage import StageContext
 from harness.selectors.eva import StreamSettings, eva_stream
 from harness.selectors.screening import Ranked
 from harness.selectors.selector import Group, Phase, Pool, Selector, Shuffled, Sizes
-from harness.selectors.stream import Fed, MiniBatch, PromptStream
+from harness.selectors.stream import MiniBatch, PromptStream, StepResult
 from harness.training.distributed import SharedPolicy, is_first
 from harness.training.launch import launch
 from harness.training.online import (
@@ -256,23 +256,23 @@ class StreamSource:
         """End the step: evolve, fill the buffer, and return the metrics."""
         batch, step = self._batch, self._step
         self._policy, self._calls = policy, None
-        fed = self.stream.feed(step.ranks, self._rolled_out)
+        result = self.stream.finish_step(step.ranks, self._rolled_out)
         if self._oracle is not None:
             self._oracle.train([prompt.prompt for prompt in batch.prompts])
         self.costs["gradient_steps"] += 1
-        self.costs["creator_calls"] += fed.evolved.attempts
+        self.costs["creator_calls"] += result.evolved.attempts
         if self._budget is not None:
-            self.costs["creator_tokens"] += _written(policy, fed)
-        self._became["children"] += len(fed.evolved.prompts)
-        self._became["dropped"] += fed.evolved.dropped
-        self._became["unusable"] += sum(fed.evolved.unusable.values())
-        self._became["repeated"] += fed.repeated
+            self.costs["creator_tokens"] += _written(policy, result)
+        self._became["children"] += len(result.evolved.prompts)
+        self._became["dropped"] += result.evolved.dropped
+        self._became["unusable"] += sum(result.evolved.unusable.values())
+        self._became["repeated"] += result.repeated
         for i, prompt in enumerate(batch.prompts):
             row = {
                 **vars(prompt),
                 "step": batch.step,
                 "phase": batch.phase,
-                "informativeness": float(fed.informativeness[i]),
+                "informativeness": float(result.informativeness[i]),
                 "reward_mean": float(step.rewards[i].mean()),
                 "reward_best": float(step.rewards[i].max()),
             }
@@ -281,7 +281,7 @@ class StreamSource:
                 row["predicted"] = batch.predicted and batch.predicted[i]
                 row["propensity"] = batch.propensity and batch.propensity[i]
             self.trained.append(row)
-        return self._metrics(batch, step, fed)
+        return self._metrics(batch, step, result)
 
     def summary(self) -> dict[str, Any]:
         """Return the run's costs so far and how this segment's rewrites fared."""
@@ -294,7 +294,7 @@ class StreamSource:
             "buffer": len(self.stream.pool.buffer),
         }
 
-    def _metrics(self, batch: MiniBatch, step: _StepRewards, fed: Fed) -> Metrics:
+    def _metrics(self, batch: MiniBatch, step: _StepRewards, result: StepResult) -> Metrics:
         prompts = batch.prompts
         buffer = self.stream.pool.buffer.entries
         metrics = {
@@ -314,9 +314,9 @@ class StreamSource:
             metrics |= {f"phase/{name}": float(batch.phase == name) for name in phases}
             metrics |= {
                 "buffer/size": float(len(buffer)),
-                "buffer/children": float(len(fed.evolved.prompts)),
-                "buffer/evicted": float(fed.evicted),
-                "buffer/dropped": float(fed.evolved.dropped),
+                "buffer/children": float(len(result.evolved.prompts)),
+                "buffer/evicted": float(result.evicted),
+                "buffer/dropped": float(result.evolved.dropped),
             }
         if buffer:
             metrics |= {
@@ -395,8 +395,8 @@ class _StepRewards(NamedTuple):
     ended: float
 
 
-def _written(policy: Policy, fed: Fed) -> int:
+def _written(policy: Policy, result: StepResult) -> int:
     """Return how many tokens the creator wrote in a step, by the policy's tokenizer."""
-    refused = [attempt.written for attempt in fed.evolved.tried if attempt.written]
-    texts = [*refused, *(child.prompt for child in fed.evolved.prompts)]
+    refused = [attempt.written for attempt in result.evolved.tried if attempt.written]
+    texts = [*refused, *(child.prompt for child in result.evolved.prompts)]
     return sum(len(policy.tokenizer(text)["input_ids"]) for text in texts)

@@ -35,7 +35,7 @@ def settings_of(texts: Iterable[str], parts: Sequence[str]) -> dict[str, dict[st
         try:
             found[path] = parse_yaml(value)
         except YamlFault as fault:
-            raise UserError(f"--set {text}: the value is no YAML: {fault}") from fault
+            raise UserError(f"--set {text}: the value is not valid YAML: {fault}") from fault
     settings = nested(found)
     return {part: settings.get(part, {}) for part in parts}
 

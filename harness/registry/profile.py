@@ -248,7 +248,7 @@ class Profile(documents.Sourced):
             "judge": [judge for of_prompts, judge in judges if not of_prompts],
         }
         unasked = served.name not in asked[role]
-        refuse((unasked, f"`serving.{role}` serves {served.name}, and nobody asks it"))
+        refuse((unasked, f"`serving.{role}` serves {served.name}, but no role uses it"))
 
     _file: Path | None = PrivateAttr(default=None)
 

@@ -175,7 +175,7 @@ class Hardware(Strict):
     """Adapters; null trains all weights."""
     stages: dict[str, StageNeed] = Field(default={})
     """Non-default needs of stages, by kind."""
-    asking: Count = 1
+    max_endpoint_stages: Count = 1
     """Maximum concurrent stages that query creator, scorer or judge, besides those on GPUs."""
 
     @model_validator(mode="after")

@@ -4,7 +4,7 @@ The store is content-addressed and the single source of truth for reports and tr
 """
 
 from harness.runtime.crew import Need, Needs
-from harness.runtime.engine import HERE, Engine, EngineOptions
+from harness.runtime.engine import LOCAL, Engine, EngineOptions
 from harness.runtime.files import StoreError
 from harness.runtime.manifest import (
     FailureRecord,
@@ -39,7 +39,7 @@ from harness.runtime.store import STATES, State, Store
 
 __all__ = [
     "STATES",
-    "HERE",
+    "LOCAL",
     "Awaited",
     "Engine",
     "EngineOptions",

@@ -18,6 +18,7 @@ from pathlib import Path
 from harness.errors import UserError
 from harness.runtime.stage import Stage
 from harness.runtime.store import Store
+from harness.runtime.supervisor import POLL_INTERVAL_S
 from harness.runtime.worker import LAST, Message, WorkerProcess, WorkerSetup
 from harness.words import counted
 
@@ -26,12 +27,12 @@ from harness.words import counted
 class Need:
     """What a stage needs while it runs: cores, and GPUs on one node.
 
-    A stage that `asks` mostly queries an endpoint, which can serve only so many at once.
+    A stage that `uses_endpoint` mostly waits for one, which can serve only so many at once.
     """
 
     cpus: int = 1
     gpus: int = 0
-    asks: bool = False
+    uses_endpoint: bool = False
 
     @property
     def words(self) -> str:
@@ -43,13 +44,12 @@ class Need:
 class Needs:
     """What stages need, by kind; this affects when and where a stage runs, never its numbers.
 
-    `other` applies to all other kinds. `asking` is the maximum number of concurrent stages that
-    query endpoints, or None for no limit.
+    `other` applies to all other kinds; at most `max_endpoint_stages` query endpoints at once.
     """
 
     kinds: Mapping[str, Need] = field(default_factory=dict)
     other: Need = Need()
-    asking: int | None = None
+    max_endpoint_stages: int | None = None
 
     def of(self, kind: str) -> Need:
         return self.kinds.get(kind, self.other)
@@ -102,7 +102,7 @@ def await_release(store: Store, stages: Iterable[Stage], limit_s: float) -> None
     """Wait until no process works on the stages; a terminated process may take a moment."""
     end = time.monotonic() + limit_s
     while time.monotonic() < end and any(store.claimed(stage.fingerprint) for stage in stages):
-        time.sleep(0.1)
+        time.sleep(POLL_INTERVAL_S)
 
 
 def visible_gpus() -> list[str]:

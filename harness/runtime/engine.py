@@ -12,6 +12,7 @@ Events are best effort, since the parent may die at any moment; the store is the
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -41,10 +42,8 @@ from harness.runtime.plan import (
 )
 from harness.runtime.stage import Json, Stage
 from harness.runtime.store import Store
+from harness.runtime.supervisor import POLL_INTERVAL_S
 from harness.runtime.worker import Message, WorkerSetup
-
-_LOOK_S = 0.2
-"""Seconds between polls of stages that other runs are computing."""
 
 _ATTEMPTS = 3
 """Maximum number of attempts at a stage that loses its node."""
@@ -70,7 +69,7 @@ class EngineOptions(BaseModel):
         return self
 
 
-HERE = EngineOptions()
+LOCAL = EngineOptions()
 
 
 @dataclass
@@ -108,7 +107,7 @@ class Engine:
     hardware: Mapping[str, Json] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     needs: Needs | None = None
-    where: EngineOptions = HERE
+    where: EngineOptions = LOCAL
     _keeps: bool = field(default=False, init=False)
     _crew: Crew | None = field(default=None, init=False)
 
@@ -220,7 +219,9 @@ class _Run:
                     return
                 self._crew.check(left)  # no room even when idle: a stage may need too much
             events = []
-            for stage, message in self._crew.wait(_LOOK_S if self._elsewhere or idle else None):
+            for stage, message in self._crew.wait(
+                POLL_INTERVAL_S if self._elsewhere or idle else None
+            ):
                 events += self._take_in(stage, message)
             events += self._stop()
 
@@ -231,7 +232,7 @@ class _Run:
             for left in [s for s in self._elsewhere if not self._store.claimed(s.fingerprint)]:
                 self._elsewhere.remove(left)
                 self._schedule.put_back(left)
-            self._next_look = time.monotonic() + _LOOK_S
+            self._next_look = time.monotonic() + POLL_INTERVAL_S
         while (stage := self._schedule.take(self._room())) is not None:
             if self._store.status(stage.fingerprint) == "done":
                 events.append(self._adopt(stage))
@@ -248,13 +249,14 @@ class _Run:
         stages could starve it.
         """
         needs, crew = self._crew.needs, self._crew
-        asking = sum(needs.of(stage.kind).asks for stage in crew.at_work)
+        asked = sum(needs.of(stage.kind).uses_endpoint for stage in crew.at_work)
+        most = math.inf if needs.max_endpoint_stages is None else needs.max_endpoint_stages
         kept = False
 
         def room(kind: str) -> bool:
             nonlocal kept
             need = needs.of(kind)
-            if need.asks and needs.asking is not None and asking >= needs.asking:
+            if need.uses_endpoint and asked >= most:
                 return False
             fits = not (kept and need.gpus) and crew.room(need)
             kept = kept or (need.gpus > 0 and not fits)
@@ -287,12 +289,12 @@ class _Run:
             case "elsewhere":
                 return self._leave(stage)
             case "died":
-                return self._bury(stage, message)
+                return self._handle_worker_exit(stage, message)
             case _:
                 self._disk_full = self._disk_full or message["disk_full"]
                 return self._fail(stage, message["reason"], message["traceback"])
 
-    def _bury(self, stage: Stage, message: Message) -> list[Event]:
+    def _handle_worker_exit(self, stage: Stage, message: Message) -> list[Event]:
         """Settle a stage whose worker died, possibly after storing its output."""
         reason = message["reason"]
         if self._store.status(stage.fingerprint) == "done":

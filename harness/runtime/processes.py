@@ -21,12 +21,11 @@ from typing import Self
 from harness.errors import HarnessError
 from harness.foreign import in_a_line
 from harness.runtime import supervisor
-from harness.runtime.supervisor import GRACE_S
+from harness.runtime.supervisor import GRACE_S, POLL_INTERVAL_S
 
 HOST = "127.0.0.1"
 """Servers started here listen on this machine only."""
 
-_LOOK_S = 0.2
 _LONGEST_QUOTE = 300
 _RAISED = re.compile(r"((?:\w+\.)*\w+(?:Error|Exception): .+)")
 _HARMLESS = re.compile(r"\b(?:INFO|WARNING)\b|ConnectionResetError|BrokenPipeError")
@@ -93,7 +92,7 @@ class Program:
         found = (_RAISED.search(line) for line in lines if not _HARMLESS.search(line))
         raised = next((match[1] for match in found if match), "")
         words = in_a_line(raised or " | ".join(lines[-3:]) or "nothing", _LONGEST_QUOTE)
-        return f"its last words: {words} (all of them in {self.log})"
+        return f"last log lines: {words} (all of them in {self.log})"
 
     def wait_until_healthy(
         self, port: int, limit_s: float, on_wait: Callable[[float], None] = lambda seconds: None
@@ -112,7 +111,7 @@ class Program:
                 raise HarnessError(
                     f"{self.name} was not ready after {limit_s:g} s; {self.quoted()}"
                 )
-            time.sleep(_LOOK_S)
+            time.sleep(POLL_INTERVAL_S)
 
     def stop(self) -> None:
         """Stop it and everything it started, and wait until they have ended."""

@@ -29,10 +29,8 @@ from harness.runtime.crew import Crew, Need, Needs, await_release, visible_gpus
 from harness.runtime.manifest import available_cores, code_digest
 from harness.runtime.stage import Stage, StageRecord
 from harness.runtime.store import Store
+from harness.runtime.supervisor import POLL_INTERVAL_S
 from harness.runtime.worker import LAST, Message, WorkerProcess, WorkerSetup, failed
-
-_LOOK_S = 0.5
-"""Longest single wait for Ray, in seconds; Ctrl-C is noticed in between."""
 
 _ON_LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 """Makes Ray listen on loopback if it serves only this machine, since anyone who can reach its ports
@@ -92,13 +90,13 @@ class RayCrew(Crew):
         import ray
 
         if not self._at_work:
-            time.sleep(timeout_s or _LOOK_S)
+            time.sleep(timeout_s or POLL_INTERVAL_S)
             return []
         end = time.monotonic() + (float("inf") if timeout_s is None else timeout_s)
         ready: list[Any] = []
         while not ready and (left := end - time.monotonic()) > 0:
             tasks = list(self._at_work)
-            ready, _ = ray.wait(tasks, timeout=min(_LOOK_S, left), fetch_local=False)
+            ready, _ = ray.wait(tasks, timeout=min(POLL_INTERVAL_S, left), fetch_local=False)
         if ready:  # collect all that are ready by now
             ready, _ = ray.wait(list(self._at_work), num_returns=len(self._at_work), timeout=0)
         return [said for task in ready if (said := self._heard(task)) is not None]

@@ -170,10 +170,10 @@ class Store:
             for start in sorted(os.listdir(stages)) if os.path.isdir(stages) else ():
                 folder = f"{stages}/{start}"
                 if not os.path.isdir(folder):
-                    raise BrokenEntry(f"{folder} is no stage of the store: move it away")
+                    raise BrokenEntry(f"{folder} is not a stage folder: move it away")
                 for name in sorted(os.listdir(folder)):
                     if name[:2] != start or len(name) != _FINGERPRINT:
-                        raise BrokenEntry(f"{folder}/{name} is no stage of the store: move it away")
+                        raise BrokenEntry(f"{folder}/{name} is not a stage folder: move it away")
                     found.append(name)
         return found
 

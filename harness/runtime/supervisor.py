@@ -24,19 +24,26 @@ import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import partial
+from typing import TYPE_CHECKING
 
-import psutil
+if TYPE_CHECKING:
+    import psutil
+
 
 GRACE_S = 10.0
 """Seconds that processes have to exit before they are killed."""
 
-_LOOK_S = 0.1
+POLL_INTERVAL_S = 0.2
+"""Seconds between two looks at whatever runs elsewhere, all over the harness."""
+
 _DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
 _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
 
 
 def supervise(starter: int, command: Sequence[str]) -> int:
     """Run a command until it ends or its starter is gone; return its shell-style exit code."""
+    import psutil
+
     follow = None
     if sys.platform == "linux":
         prctl = ctypes.CDLL(None).prctl
@@ -51,7 +58,7 @@ def supervise(starter: int, command: Sequence[str]) -> int:
                 command, stdin=subprocess.DEVNULL, preexec_fn=follow, env=own
             )
             while process.poll() is None and os.getppid() == starter:
-                time.sleep(_LOOK_S)
+                time.sleep(POLL_INTERVAL_S)
         finally:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             while family := psutil.Process().children(recursive=True):
@@ -62,6 +69,8 @@ def supervise(starter: int, command: Sequence[str]) -> int:
 
 def end(processes: Iterable[psutil.Process]) -> None:
     """Terminate processes, then kill those left; a PID that has been reused is left alone."""
+    import psutil
+
     left = list(processes)
     for action in ("terminate", "kill"):
         for process in left:

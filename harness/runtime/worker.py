@@ -129,7 +129,7 @@ class WorkerProcess:
         try:
             message: Message = json.loads(self.connection.recv_bytes())
         except (EOFError, OSError):
-            return self._obituary()
+            return self._exit_message()
         return message
 
     def stop(self) -> None:
@@ -143,7 +143,7 @@ class WorkerProcess:
         self.connection.close()
         self._claim.close()
 
-    def _obituary(self) -> Message:
+    def _exit_message(self) -> Message:
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(_GRACE_S)
         self.stop()
@@ -203,7 +203,7 @@ class StageWorker:
                 importlib.import_module(name)
         except BaseException as error:  # noqa: BLE001 (reported with the first stage)
             self._broken = error
-        # Modules stay loaded: spares each training's garbage collections half a million objects.
+        # gc.freeze(): skip these in later collections.
         gc.freeze()
 
     def compute(self, record: StageRecord) -> None:

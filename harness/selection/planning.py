@@ -286,7 +286,7 @@ class RunPlan:
     def run(
         self,
         *,
-        engine: runtime.EngineOptions = runtime.HERE,
+        engine: runtime.EngineOptions = runtime.LOCAL,
         fail_fast: bool = False,
         watch: AbstractContextManager[Observe] | None = None,
         on_note: Say = ignore,
@@ -376,7 +376,7 @@ class RunPlan:
         if profile.serving is None or where.engine != "local":
             engine = self._engine(where, pending, fail_fast=fail_fast, on_event=on_event)
             return engine.run(self.stages)
-        from harness.selection.turning import Turning
+        from harness.selection.served_run import ServedRun
 
         def compute(stages: Sequence[Stage], observe: Observe) -> RunOutcome:
             engine = self._engine(where, stages, fail_fast=fail_fast, on_event=observe)
@@ -384,7 +384,7 @@ class RunPlan:
 
         turns = Turns(profile, max(1, len(visible_gpus())))
         logs = work_dir() / "logs" / "servers" / f"{os.getpid()}"
-        return Turning(turns, self.store, logs, compute, on_event, fail_fast).run(pending)
+        return ServedRun(turns, self.store, logs, compute, on_event, fail_fast).run(pending)
 
     def _engine(
         self, where: runtime.EngineOptions, stages: Sequence[Stage], **more: Any

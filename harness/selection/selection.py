@@ -24,7 +24,7 @@ from harness.registry import declared
 from harness.registry.figures import Figure, find_figure
 from harness.registry.profile import Profile, table_at
 from harness.registry.schema import Table
-from harness.runtime import HERE, EngineOptions, Store
+from harness.runtime import LOCAL, EngineOptions, Store
 from harness.selection.names import (
     DEFAULT_PROFILE,
     DEFAULT_SEEDS,
@@ -120,7 +120,7 @@ class Selection:
         seeds: Seeds = None,
         jobs: int | None = None,
         *,
-        engine: EngineOptions = HERE,
+        engine: EngineOptions = LOCAL,
         fail_fast: bool = False,
         on_event: Callable[[Event], None] | None = None,
     ) -> Reports:

@@ -14,7 +14,7 @@ its human prompts D once, in three phases:
   can no longer fill the next mini-batch, the other prompts of this one are evolved as well.
 
 If that still leaves too few for the next mini-batch (a creator that mostly fails), this one's most
-informative prompts return to the buffer, and `Fed.repeated` counts them.
+informative prompts return to the buffer, and `StepResult.repeated` counts them.
 
 The buffer is a list of at most `capacity` prompts in insertion order, each with the informativeness
 it had on insertion. Mini-batches are drawn from it by weight,
@@ -44,7 +44,7 @@ from numpy.typing import ArrayLike
 from pydantic import model_validator
 
 from harness.errors import HarnessError, UserError
-from harness.eva.evolving import Over, Prompt, Rewriter, Shape, evolve
+from harness.eva.evolving import MapFn, Prompt, Rewriter, Shape, evolve
 from harness.eva.informativeness import Floats, check_rewards, informativeness, select, weights
 from harness.registry.recipe import TREE_DEPTH, WEIGHT_FLOOR, Online
 from harness.selectors.selector import (
@@ -291,7 +291,7 @@ def eva_stream(
     *,
     rollouts: int = 0,
     quality: Callable[[str], float] | None = None,
-    over: Over = map,
+    over: MapFn = map,
     value: Value | None = None,
 ) -> PromptStream:
     """Return eva's stream on the shuffled human prompts D, or on these alone without a creator.

@@ -1,7 +1,7 @@
 """The prompt stream of an online run, which drives a selector step by step.
 
-`draw` starts a step and returns its mini-batch; `feed` takes the rewards of its rollouts and ends
-the step. For a selector that screens, `draw` rolls out prompts until a mini-batch is kept, and
+`draw` starts a step and returns its mini-batch; `finish_step` takes the rewards of its rollouts.
+For a selector that screens, `draw` rolls out prompts until a mini-batch is kept, and
 those rollouts are trained on. Nothing here knows a model: the caller rolls out and rewards
 (`RollOut`).
 
@@ -61,8 +61,8 @@ class MiniBatch(Proposal):
 
 
 @dataclass
-class Fed:
-    """The outcome of `PromptStream.feed`."""
+class StepResult:
+    """The outcome of `PromptStream.finish_step`."""
 
     informativeness: Floats
     """The selector's values of the mini-batch's prompts, in order."""
@@ -84,7 +84,7 @@ class PromptStream:
     """Draws the mini-batches a selector proposes, and evolves the prompts it picks.
 
     Attributes:
-        step: number of steps finished or, between `draw` and `feed`, begun.
+        step: number of steps finished or, between `draw` and `finish_step`, begun.
         phase: phase of the last step; before the first, the selector's `opens`.
     """
 
@@ -120,7 +120,7 @@ class PromptStream:
     def draw(self, roll_out: RollOut | None = None) -> MiniBatch:
         """Begin the next step and return its mini-batch; some selectors need `roll_out`."""
         if self._open is not None:
-            raise HarnessError(f"step {self._open.step} was drawn and never fed: feed it first.")
+            raise HarnessError(f"step {self._open.step} was never finished: finish it first.")
         self.step += 1
         if self.selector.screens:
             self._open = self._screened(roll_out)
@@ -135,7 +135,7 @@ class PromptStream:
             )
         return self._open
 
-    def feed(self, rewards: ArrayLike, roll_out: RollOut) -> Fed:
+    def finish_step(self, rewards: ArrayLike, roll_out: RollOut) -> StepResult:
         """End the step: update the selector, evolve the prompts it picks, and bound the pool.
 
         `rewards` are those of the mini-batch's rollouts, P x N.
@@ -144,8 +144,8 @@ class PromptStream:
         array = check_rewards(rewards)
         if batch is None or len(array) != len(batch.prompts):
             raise HarnessError(
-                f"rewards of {len(array)} prompts were fed to step {self.step}, which does not "
-                "have as many: draw a mini-batch and feed its own rewards."
+                f"rewards of {len(array)} prompts were given to step {self.step}, which does not "
+                "have as many: draw a mini-batch and finish it with its own rewards."
             )
         self._open = None
         kept: Sequence[Group] = batch.kept
@@ -156,17 +156,17 @@ class PromptStream:
         groups = [*kept, *batch.dropped]
         values = np.asarray(self.selector.observe(groups, self._asked(OBSERVE)), dtype=float)
         kept = [replace(own, value=float(v)) for own, v in zip(kept, values, strict=False)]
-        fed = Fed(values[: len(kept)])
+        result = StepResult(values[: len(kept)])
 
         def counted(prompts: Sequence[Prompt], n: int, phase: Phase) -> list[Group]:
-            fed.scored += len(prompts)
+            result.scored += len(prompts)
             return roll_out(prompts, n, phase)
 
         if self._grow is not None:
-            self._evolve(self._grow, kept, batch, fed, counted)
+            self._evolve(self._grow, kept, batch, result, counted)
         asked = self._asked(EVICT, counted, from_buffer=batch.from_buffer)
-        fed.evicted, fed.repeated = self.selector.evict(self.pool, kept, asked)
-        return fed
+        result.evicted, result.repeated = self.selector.evict(self.pool, kept, asked)
+        return result
 
     def state(self) -> dict[str, Any]:
         """Return the run's state between two steps, as JSON data."""
@@ -264,7 +264,12 @@ class PromptStream:
         return [longer.get(id(group), group) for group in kept]
 
     def _evolve(
-        self, grow: Grow, kept: Sequence[Group], batch: MiniBatch, fed: Fed, roll_out: RollOut
+        self,
+        grow: Grow,
+        kept: Sequence[Group],
+        batch: MiniBatch,
+        result: StepResult,
+        roll_out: RollOut,
     ) -> None:
         """Have the creator rewrite the prompts the selector picks, until it picks none."""
         values = {group.prompt.prompt_id: group.value for group in kept}
@@ -282,7 +287,7 @@ class PromptStream:
                 parents = [prompt for prompt, own in named.items() if own == count]
                 evolution = grow(parents, evolutions=count, seed=seed, iteration=self.step)
                 made += evolution.prompts
-                fed.evolved.add(evolution)
+                result.evolved.add(evolution)
             if made:
                 # A child's id is its mini-batch ancestor's id, the step, and its index.
                 suffix = f".{self.step}."

@@ -165,7 +165,7 @@ def _identity_in(variable: str, python: str, names: tuple[str, ...]) -> str:
         )
     except (OSError, subprocess.SubprocessError) as error:
         raise UserError(
-            f"{variable} names `{python}`, which is no Python that runs ({type(error).__name__}): "
+            f"{variable} names `{python}`, which does not run ({type(error).__name__}): "
             "give the path of the environment's own, as in `/opt/vllm/bin/python`."
         ) from error
     if not asked.stdout.strip():

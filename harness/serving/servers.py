@@ -33,13 +33,14 @@ from typing import NamedTuple
 from harness.errors import HarnessError, UserError
 from harness.registry.serving import ServedRole, Serving, variable
 from harness.runtime.processes import HOST, Program, free_port, is_healthy
+from harness.runtime.supervisor import POLL_INTERVAL_S
 from harness.serving.engines import Installed, ServedCheckpoint, command, environment, here
 
 OnWait = Callable[[str, float], None]
 """Called several times a second while waiting, with what is awaited and the seconds so far.
 An error that it raises ends the wait and the server."""
 
-_LOOK_S = 0.2
+
 _TO_DIE_S = 30.0
 """Seconds to wait for the exit of a server that stopped responding."""
 
@@ -239,7 +240,7 @@ class Servers:
 
     def _wait(self, ready: Callable[[], bool]) -> None:
         begun = time.monotonic()
-        while not self._turn.wait_for(ready, _LOOK_S):
+        while not self._turn.wait_for(ready, POLL_INTERVAL_S):
             self._tell("the GPU", time.monotonic() - begun)
 
     def _tell(self, what: str, seconds: float) -> None:
@@ -300,7 +301,7 @@ def alone_on_gpus(on_wait: Callable[[float], None]) -> Iterator[None]:
             file = stack.enter_context(_lock_file(gpu).open("a"))
             while not _locked(file.fileno(), kind):
                 on_wait(time.monotonic() - begun)
-                time.sleep(_LOOK_S)
+                time.sleep(POLL_INTERVAL_S)
         yield
 
 

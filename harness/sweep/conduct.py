@@ -27,7 +27,7 @@ from harness.registry.profile import Profile, unsupported
 from harness.report.scores import Measured
 from harness.report.sweep import SweepReport
 from harness.runtime import (
-    HERE,
+    LOCAL,
     Engine,
     EngineOptions,
     Event,
@@ -90,7 +90,7 @@ class Order:
     trials: int | None = None
     jobs: int = 1
     final: bool = True
-    where: EngineOptions = HERE
+    where: EngineOptions = LOCAL
 
     @cached_property
     def study(self) -> str:

@@ -44,6 +44,7 @@ from harness.registry.training import Hardware
 from harness.runtime.files import disk_full, held, write_whole
 from harness.runtime.processes import Program
 from harness.runtime.stage import CurvePoint, StageContext, append_point, line_of, read_point
+from harness.runtime.supervisor import POLL_INTERVAL_S
 from harness.training.placement import FULL, PATIENCE_S, Metrics, OnLog, Placement
 
 JOB = "job.json"
@@ -133,7 +134,7 @@ def _follow(program: Program, curves: Path, on_log: OnLog) -> None:
                 read += len(line)
                 on_log(*read_point(line))
         if not ended:
-            time.sleep(0.2)
+            time.sleep(POLL_INTERVAL_S)
 
 
 def _outcome(program: Program, work: Path) -> Metrics:

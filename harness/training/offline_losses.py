@@ -79,7 +79,7 @@ with warnings.catch_warnings():
 
 WIN_PROBABILITIES = ("p_chosen", "p_rejected")
 
-SURE = -torch.finfo(torch.float32).eps
+MAX_MEAN_LOGP = -torch.finfo(torch.float32).eps
 """Largest mean log-probability whose odds and their gradient are finite in float32."""
 
 
@@ -239,5 +239,5 @@ class ORPOTrainer(_TemplateTokens, TRLORPOTrainer):  # type: ignore[misc]
         chosen, rejected, chosen_logits, rejected_logits, _, *router = super().concatenated_forward(
             model, batch
         )
-        chosen, rejected = chosen.clamp(max=SURE), rejected.clamp(max=SURE)
+        chosen, rejected = chosen.clamp(max=MAX_MEAN_LOGP), rejected.clamp(max=MAX_MEAN_LOGP)
         return chosen, rejected, chosen_logits, rejected_logits, -chosen.mean(), *router

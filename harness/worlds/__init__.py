@@ -23,7 +23,7 @@ from harness.runtime.stage import Json, StageContext
 
 if TYPE_CHECKING:
     from harness.endpoint.client import Client
-    from harness.eva.evolving import Over, Rewriter
+    from harness.eva.evolving import MapFn, Rewriter
     from harness.models.reward_model import Reads, Rewards
     from harness.registry.profile import Profile
     from harness.registry.recipe import Online, RewardRole
@@ -57,7 +57,7 @@ class Evolver:
     """A creator, and how to run it."""
 
     creator: Rewriter
-    over: Over = map
+    over: MapFn = map
     """Maps a function over prompts, possibly concurrently."""
     client: Client | None = None
     """The endpoint client, or None without an endpoint."""

@@ -83,7 +83,7 @@ MISTAKES = {
     "evaluate mt_bench --data DATA": "There is nothing to evaluate",
     f"{JUDGED} --judge unheard": "in HARNESS_JUDGE_URL",
     f"{JUDGED} --judge gpt-6 --budget-usd 1": "HARNESS_JUDGE_PRICE",
-    f"{JUDGED} --judge reward:odd": "is no model of the hub",
+    f"{JUDGED} --judge reward:odd": "is not a model of the hub",
     f"{JUDGED} --budget-usd -1": "--budget-usd is -1",
     "evaluate mt_bench --judgments /absent": "Cannot read /absent: No such file or directory;",
     "evaluate mt_bench --judgments x --budget-usd 1": "`--budget-usd` has no use beside",

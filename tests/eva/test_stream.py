@@ -16,7 +16,7 @@ from harness.eva.evolving import Prompt, Rewrite
 from harness.selectors import eva
 from harness.selectors.eva import StreamSettings, eva_stream
 from harness.selectors.selector import Group
-from harness.selectors.stream import Fed, MiniBatch, PromptStream
+from harness.selectors.stream import MiniBatch, PromptStream, StepResult
 
 
 class Writer:
@@ -55,9 +55,9 @@ def stream(count: int = 200, seed: int = 0, fails: int = 0, **changes: Any) -> P
     return eva_stream(sizes(**changes), humans(count), Writer(fails), seed, quality=len)
 
 
-def step(of: PromptStream) -> tuple[MiniBatch, Fed]:
+def step(of: PromptStream) -> tuple[MiniBatch, StepResult]:
     batch = of.draw()
-    return batch, of.feed(rewards_of(batch.prompts), rolled)
+    return batch, of.finish_step(rewards_of(batch.prompts), rolled)
 
 
 def test_the_papers_arithmetic_holds() -> None:
@@ -72,8 +72,8 @@ def test_the_papers_arithmetic_holds() -> None:
     assert [batch.phase for batch, _ in seen] == (
         ["warm-up"] * 4 + ["mix-up"] * 42 + ["bootstrap"] * 14
     )
-    assert [len(fed.evolved.prompts) for _, fed in seen] == [16] * 46 + [8] * 14
-    assert [fed.evicted for _, fed in seen] == [0] * 4 + [12] * 42 + [0] * 14
+    assert [len(done.evolved.prompts) for _, done in seen] == [16] * 46 + [8] * 14
+    assert [done.evicted for _, done in seen] == [0] * 4 + [12] * 42 + [0] * 14
     assert [batch.from_buffer for batch, _ in seen] == [0] * 4 + [4] * 42 + [8] * 14
     assert run.pool.used == 200
     assert len(run.pool.buffer) == 64
@@ -84,25 +84,30 @@ def test_the_informative_half_is_evolved_and_ties_go_by_position() -> None:
     run = stream()
     run.draw()
     gaps = [0, 3, 1, 2, 3, 0, 0, 2]
-    fed = run.feed([[0.0, gap] for gap in gaps], rolled)
-    assert list(dict.fromkeys(c.parent_id for c in fed.evolved.prompts)) == ["h1", "h4", "h3", "h7"]
-    assert fed.informativeness.tolist() == [gap / 2 for gap in gaps]
+    done = run.finish_step([[0.0, gap] for gap in gaps], rolled)
+    assert list(dict.fromkeys(c.parent_id for c in done.evolved.prompts)) == [
+        "h1",
+        "h4",
+        "h3",
+        "h7",
+    ]
+    assert done.informativeness.tolist() == [gap / 2 for gap in gaps]
 
 
 def test_a_child_enters_with_what_its_own_rollouts_say() -> None:
     run = stream()
-    _, fed = step(run)
-    expected = {c.prompt_id: rewards_of([c])[0, 1] / 2 for c in fed.evolved.prompts}
+    _, done = step(run)
+    expected = {c.prompt_id: rewards_of([c])[0, 1] / 2 for c in done.evolved.prompts}
     held = {e.prompt.prompt_id: e.informativeness for e in run.pool.buffer.entries}
     assert held == pytest.approx(expected)
-    assert fed.scored == 16
+    assert done.scored == 16
 
 
 def test_a_child_can_inherit_its_parents_informativeness() -> None:
     run = stream(child_score="parent")
-    batch, fed = step(run)
-    parents = {p.prompt_id: fed.informativeness[i] for i, p in enumerate(batch.prompts)}
-    assert fed.scored == 0
+    batch, done = step(run)
+    parents = {p.prompt_id: done.informativeness[i] for i, p in enumerate(batch.prompts)}
+    assert done.scored == 0
     for held in run.pool.buffer.entries:
         assert held.informativeness == parents[str(held.prompt.parent_id)]
 
@@ -114,10 +119,10 @@ def test_a_child_can_inherit_its_parents_informativeness() -> None:
 def test_a_tree_keeps_the_children_of_its_best_child_and_what_is_no_tree_has_no_depth(
     changes: dict[str, Any], generation: int, attempts: int
 ) -> None:
-    _, fed = step(stream(**changes))
-    assert len(fed.evolved.prompts) == 16
-    assert {child.generation for child in fed.evolved.prompts} == {generation}
-    assert fed.evolved.attempts == attempts
+    _, done = step(stream(**changes))
+    assert len(done.evolved.prompts) == 16
+    assert {child.generation for child in done.evolved.prompts} == {generation}
+    assert done.evolved.attempts == attempts
 
 
 def test_a_value_takes_the_metrics_place_for_who_is_evolved() -> None:
@@ -129,13 +134,18 @@ def test_a_value_takes_the_metrics_place_for_who_is_evolved() -> None:
 
     run = eva_stream(sizes(), humans(64), Writer(), 0, value=value)
     run.draw()
-    fed = run.feed([[0.0, 8.0 - at] for at in range(8)], rolled)
-    assert list(dict.fromkeys(c.parent_id for c in fed.evolved.prompts)) == ["h6", "h4", "h7", "h5"]
-    assert fed.informativeness.tolist() == [0, 0.5, 2, 1.5, 4, 2.5, 6, 3.5]
+    done = run.finish_step([[0.0, 8.0 - at] for at in range(8)], rolled)
+    assert list(dict.fromkeys(c.parent_id for c in done.evolved.prompts)) == [
+        "h6",
+        "h4",
+        "h7",
+        "h5",
+    ]
+    assert done.informativeness.tolist() == [0, 0.5, 2, 1.5, 4, 2.5, 6, 3.5]
 
 
 def test_a_value_is_asked_anew_of_all_that_wait_before_each_draw() -> None:
-    """And of children and parents when they are fed; no rollout is spent on it."""
+    """And of children and parents when their step ends; no rollout is spent on it."""
     said: list[int] = []
     now = [1.0]
 
@@ -147,7 +157,7 @@ def test_a_value_is_asked_anew_of_all_that_wait_before_each_draw() -> None:
         raise AssertionError("the children's values are asked for, not their rewards")
 
     run = eva_stream(sizes(), humans(64), Writer(), 0, value=value)
-    run.feed(rewards_of(run.draw().prompts), no_rollouts)
+    run.finish_step(rewards_of(run.draw().prompts), no_rollouts)
     assert said == [8, 16]
     now[0] = 2.0
     run.draw()
@@ -185,14 +195,16 @@ def test_a_buffer_that_unusable_rewrites_have_emptied_is_filled_by_evolving_all(
     All 8 with two rewrites each give 16 less a third, at least 10: enough for the next mini-batch.
     """
     run = stream(count=64, fails=3)
-    bootstrap = [fed for batch, fed in (step(run) for _ in range(80)) if batch.phase == "bootstrap"]
-    parents = [len({child.parent_id for child in fed.evolved.prompts}) for fed in bootstrap]
+    bootstrap = [
+        done for batch, done in (step(run) for _ in range(80)) if batch.phase == "bootstrap"
+    ]
+    parents = [len({child.parent_id for child in done.evolved.prompts}) for done in bootstrap]
     short = next(i for i, count in enumerate(parents) if count > 4)
     assert max(parents[:short]) <= 4
-    assert all(len(fed.evolved.prompts) >= 10 for fed in bootstrap if fed.evolved.attempts == 16)
-    assert {fed.evolved.attempts for fed in bootstrap} == {8, 16}
-    assert not any(fed.repeated for fed in bootstrap)
-    ids = [child.prompt_id for fed in bootstrap for child in fed.evolved.prompts]
+    assert all(len(done.evolved.prompts) >= 10 for done in bootstrap if done.evolved.attempts == 16)
+    assert {done.evolved.attempts for done in bootstrap} == {8, 16}
+    assert not any(done.repeated for done in bootstrap)
+    ids = [child.prompt_id for done in bootstrap for child in done.evolved.prompts]
     assert len(ids) == len(set(ids))
 
 
@@ -201,15 +213,15 @@ def test_a_creator_that_mostly_fails_stops_no_run(fails: int) -> None:
     """Prompts of a mini-batch go back where too few rewrites came in, the best first."""
     run = stream(count=40, fails=fails, warm_up=3 * 8 / 64, n_new_bootstrap=1)
     for _ in range(30):
-        batch, fed = step(run)
-        if not fed.repeated:
+        batch, done = step(run)
+        if not done.repeated:
             continue
         kept = [e for e in run.pool.buffer.entries if e.prompt in batch.prompts]
-        assert len(kept) == fed.repeated
+        assert len(kept) == done.repeated
         assert len({e.prompt for e in run.pool.buffer.entries}) == len(run.pool.buffer)
-        best = sorted((round(float(v), 9) for v in fed.informativeness), reverse=True)
+        best = sorted((round(float(v), 9) for v in done.informativeness), reverse=True)
         assert round(kept[0].informativeness, 9) == best[0]
-    assert fed.repeated == {1: 8, 2: 4}[fails]
+    assert done.repeated == {1: 8, 2: 4}[fails]
     assert (len(batch.prompts), batch.phase) == (8, "bootstrap")
 
 
@@ -286,34 +298,38 @@ def test_where_the_next_mini_batch_is_full_no_more_prompts_are_evolved(
 ) -> None:
     """Half of 8, two rewrites each: 8 come in for the 8 that went, which is enough."""
     run = restored(held)
-    _, fed = step(run)
-    assert len(fed.evolved.prompts) == 8
-    assert len({child.parent_id for child in fed.evolved.prompts}) == 4
-    assert (len(run.pool.buffer), fed.repeated) == (left, 0)
+    _, done = step(run)
+    assert len(done.evolved.prompts) == 8
+    assert len({child.parent_id for child in done.evolved.prompts}) == 4
+    assert (len(run.pool.buffer), done.repeated) == (left, 0)
 
 
 def test_nothing_is_repeated_where_the_next_mini_batch_has_human_prompts_to_fill_it() -> None:
     """In mix-up half comes from D: the four that are left in the buffer are enough."""
     run = restored(8, phase="mix-up", count=64, fails=1)
-    _, fed = step(run)
-    assert (len(run.pool.buffer), fed.repeated, len(fed.evolved.prompts)) == (4, 0, 0)
+    _, done = step(run)
+    assert (len(run.pool.buffer), done.repeated, len(done.evolved.prompts)) == (4, 0, 0)
 
 
 def test_a_mini_batch_without_any_rewrite_is_put_back_the_best_first() -> None:
     """All rewrites fail, and D ends: the next mini-batch needs all eight."""
     run = restored(4, used=60, phase="mix-up", count=64, fails=1)
     batch = run.draw()
-    fed = run.feed([[0.0, 1.0 + at] for at in range(8)], rolled)
-    assert fed.repeated == 8
+    done = run.finish_step([[0.0, 1.0 + at] for at in range(8)], rolled)
+    assert done.repeated == 8
     waiting = [entry.prompt for entry in run.pool.buffer.entries]
     assert waiting == list(reversed(batch.prompts))
 
 
 def test_unusable_rewrites_are_counted() -> None:
     """Four prompts, four rewrites each, every second unusable and not tried again."""
-    _, fed = step(stream(fails=2))
-    assert (fed.evolved.attempts, len(fed.evolved.prompts), fed.evolved.dropped) == (16, 8, 8)
-    assert fed.evolved.unusable == {"unreadable": 8}
+    _, done = step(stream(fails=2))
+    assert (done.evolved.attempts, len(done.evolved.prompts), done.evolved.dropped) == (
+        16,
+        8,
+        8,
+    )
+    assert done.evolved.unusable == {"unreadable": 8}
 
 
 def test_a_buffer_may_hold_one_mini_batch_and_settings_are_read_back() -> None:
@@ -338,7 +354,7 @@ def test_another_seed_is_another_run() -> None:
 def test_a_step_must_be_fed_before_the_next_and_before_saving() -> None:
     run = stream()
     run.draw()
-    with pytest.raises(HarnessError, match="never fed"):
+    with pytest.raises(HarnessError, match="never finished"):
         run.draw()
     with pytest.raises(HarnessError, match="cannot be saved"):
         run.state()
@@ -348,7 +364,7 @@ def test_rewards_of_other_prompts_are_refused() -> None:
     run = stream()
     run.draw()
     with pytest.raises(HarnessError, match="rewards of 3 prompts"):
-        run.feed([[0.0, 1.0]] * 3, rolled)
+        run.finish_step([[0.0, 1.0]] * 3, rolled)
 
 
 def test_a_buffer_that_cannot_fill_a_mini_batch_is_refused() -> None:
@@ -359,8 +375,8 @@ def test_a_buffer_that_cannot_fill_a_mini_batch_is_refused() -> None:
 def evolved_of(run: PromptStream, gaps: Sequence[float]) -> set[str]:
     """Return which prompts of the first mini-batch are evolved, given their gaps."""
     batch = run.draw()
-    fed = run.feed(np.array([[0.0, gap] for gap in gaps]), rolled)
-    parents = {str(child.parent_id) for child in fed.evolved.prompts}
+    done = run.finish_step(np.array([[0.0, gap] for gap in gaps]), rolled)
+    parents = {str(child.parent_id) for child in done.evolved.prompts}
     return {str(i) for i, prompt in enumerate(batch.prompts) if prompt.prompt_id in parents}
 
 

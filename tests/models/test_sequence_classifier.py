@@ -87,7 +87,7 @@ def test_an_encoder_is_refused(tmp_path: Path) -> None:
     )  # fmt: skip
     DebertaV2ForSequenceClassification(config).save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
-    with pytest.raises(UserError, match="DebertaV2ForSequenceClassification, which is no decoder"):
+    with pytest.raises(UserError, match="SequenceClassification, which is not a decoder"):
         load_reward_model(tmp_path)
 
 

@@ -71,7 +71,7 @@ def test_an_address_in_the_environment_wins(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_what_nobody_asks_is_not_served(tmp_path: Path) -> None:
     other = {**SERVED, "model": f"owner/other@{'0' * 40}"}
-    with pytest.raises(ValueError, match="serves owner/other, and nobody asks it"):
+    with pytest.raises(ValueError, match="serves owner/other, but no role uses it"):
         served(serving={"creator": other})
     with pytest.raises(ValueError, match="must have the profile's `engine` and `dtype`"):
         served(serving={"policy": {**SERVED, "dtype": "float32"}})

@@ -130,10 +130,10 @@ def test_a_profile_of_real_models_gives_each_kind_of_stage_what_it_needs(
     needs = needs_of(paper)
     assert {needs.of(kind).gpus for kind in ("generate", "annotate", "answer")} == {1}
     assert {needs.of(kind).gpus for kind in ("train", "online")} == {8}
-    asking = [kind for kind in KINDS if needs.of(kind).asks]
+    asking = [kind for kind in KINDS if needs.of(kind).uses_endpoint]
     assert set(asking) == {"evolve", "rate", "judge", "topics"}
     assert {needs.of(kind).gpus for kind in asking} == {0}
-    assert needs.asking == 1
+    assert needs.max_endpoint_stages == 1
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_a_profile_may_say_otherwise_and_a_profile_of_small_models_needs_no_gpu(
     said = {"stages": {"generate": StageNeed(gpus=2), "judge": StageNeed(cpus=4)}}
     other = paper.model_copy(update={"hardware": paper.hardware.model_copy(update=said)})
     assert needs_of(other).of("generate") == Need(paper.threads, 2)
-    assert needs_of(other).of("judge") == Need(4, asks=True)
+    assert needs_of(other).of("judge") == Need(4, uses_endpoint=True)
     assert needs_of(micro).of("train") == Need(1)
     wrong = paper.hardware.model_copy(update={"stages": {"generat": StageNeed()}})
     with pytest.raises(UserError, match="names `generat`, which is no kind of stage: use prompts"):

@@ -50,7 +50,7 @@ def test_what_is_set_is_what_a_declaration_would_have_said() -> None:
         ("recipe.creator.metrik=var", "did you mean `recipe.creator.metric`"),
         ("recipe.creator.metric=best", "--set recipe: creator.metric: Input should be"),
         ("recipe.size=many", "--set recipe: size: "),
-        ("recipe.chain=[human", "the value is no YAML"),
+        ("recipe.chain=[human", "the value is not valid YAML"),
     ],
 )
 def test_a_mistake_is_one_sentence(text: str, said: str) -> None:

@@ -76,7 +76,7 @@ def test_small_stages_share_the_gpus_and_none_passes_a_large_one_that_waits(
 
 
 def test_only_so_many_stages_ask_at_once(tmp_path: Path) -> None:
-    needs = Needs({"curve": Need(asks=True)}, asking=1)
+    needs = Needs({"curve": Need(uses_endpoint=True)}, max_endpoint_stages=1)
     asking = [toy("curve", number=n, label=f"asks {n}") for n in (1, 2)]
     found = shifts(tmp_path, [*asking, toy("draw", number=1, label="other")], needs)
     assert found == [["asks 1", "other"], ["asks 2", "other"], ["other"]] or found == [

@@ -118,7 +118,7 @@ def test_a_program_that_ends_by_itself_leaves_nothing_and_its_exit_code(tmp_path
         started = family(tmp_path / "log")
         assert not [number for number in started if psutil.pid_exists(number)]
     assert program.exit_code == 3
-    assert str(program.died("early")).startswith("it died early (exit code 3); its last words: ")
+    assert str(program.died("early")).startswith("it died early (exit code 3); last log lines: ")
 
 
 def test_temporary_files_of_a_program_go_with_it(
@@ -180,4 +180,4 @@ def test_the_first_exception_is_quoted_or_else_the_last_lines(tmp_path: Path) ->
         ("", "nothing"),
     ):
         log.write_text(text)
-        assert program.quoted() == f"its last words: {quoted} (all of them in {log})"
+        assert program.quoted() == f"last log lines: {quoted} (all of them in {log})"

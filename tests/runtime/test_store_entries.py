@@ -257,7 +257,7 @@ def test_what_is_no_stage_among_the_stages_is_named(store: Store, name: str) -> 
     path = store.root / name
     path.parent.mkdir(exist_ok=True)
     path.write_text("x")
-    with pytest.raises(StoreError, match="is no stage of the store: move it away"):
+    with pytest.raises(StoreError, match="is not a stage folder: move it away"):
         store.check()
 
 

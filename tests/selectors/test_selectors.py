@@ -342,7 +342,7 @@ def test_shuffled_a_selector_sees_rewards_as_it_does_otherwise() -> None:
     of = streamed("mopps", shuffled=True)
     for _ in range(2):
         prompts_of_step = of.draw(rolled).prompts
-        of.feed([one.rewards - 5 for one in rolled(prompts_of_step, 6, "train")], rolled)
+        of.finish_step([one.rewards - 5 for one in rolled(prompts_of_step, 6, "train")], rolled)
     beliefs = of.selector.state_dict()["beliefs"].values()
     assert all(alpha >= 1 and beta >= 1 and alpha + beta in (8, 14) for alpha, beta in beliefs)
 
@@ -382,9 +382,9 @@ def steps(of: PromptStream, count: int) -> list[tuple[Any, ...]]:
         rewards = [one.rewards for one in rolled(batch.prompts, 6, "train")]
         if batch.kept:
             rewards = [own.rewards for own in batch.kept]
-        fed = of.feed(rewards, rolled)
+        result = of.finish_step(rewards, rolled)
         seen.append(
-            (names(batch.prompts), fed.informativeness.tolist(), names(fed.evolved.prompts))
+            (names(batch.prompts), result.informativeness.tolist(), names(result.evolved.prompts))
         )
     return seen
 

@@ -127,7 +127,7 @@ def test_a_training_that_dies_is_one_sentence_with_the_end_of_its_log(
         launch(policy_path, tmp_path, on_processors())
     said = str(failure.value)
     assert "exit code 7" in said
-    assert "its last words: two | three | four (all of them in" in said
+    assert "last log lines: two | three | four (all of them in" in said
     assert str(tmp_path / WORK / LOG) in said
 
 

@@ -23,7 +23,7 @@ from by_hand import (
 from harness.models.loading import load_model
 from harness.training import offline
 from harness.training.offline import TrainingError
-from harness.training.offline_losses import DPO, SPPO, SURE, ORPOTrainer, SimPO
+from harness.training.offline_losses import DPO, MAX_MEAN_LOGP, SPPO, ORPOTrainer, SimPO
 from harness.training.placement import PLAIN
 
 
@@ -119,7 +119,7 @@ def test_a_completion_of_probability_1_has_a_finite_loss_and_gradient(
     trainer.beta = 0.5
     trainer.accelerator = type("Accelerator", (), {"device": "cpu"})
     chosen, rejected, _, _, nll = trainer.concatenated_forward(None, {})
-    assert chosen.tolist() == [pytest.approx(SURE)] * 2
+    assert chosen.tolist() == [pytest.approx(MAX_MEAN_LOGP)] * 2
     losses = trainer.odds_ratio_loss(chosen, rejected)[0]
     (nll - losses.mean()).backward()
     assert losses.isfinite().all()

@@ -31,7 +31,7 @@ from harness.endpoint.client import PATIENCE, ServedModel, work_through
 from harness.endpoint.errors import UnansweredError
 from harness.endpoint.request import ChatRequest, Message
 from harness.errors import HarnessError, UserError
-from harness.eva.evolving import Evolution, Grow, NoReplyError, Over, Prompt, Rewrite
+from harness.eva.evolving import Evolution, Grow, MapFn, NoReplyError, Prompt, Rewrite
 from harness.registry import documents
 from harness.registry.documents import Document, Problem
 from harness.runtime.stage import fingerprint_of
@@ -309,7 +309,7 @@ def replied(generator: EndpointGenerator, message: str, rng: np.random.Generator
     return written.text
 
 
-def at_once(served: ServedModel, done: Callable[[int], None] | None = None) -> Over:
+def at_once(served: ServedModel, done: Callable[[int], None] | None = None) -> MapFn:
     """Return a function that evolves many prompts concurrently, each querying a model.
 
     `done` is called in the calling thread with the number of prompts evolved.

@@ -162,8 +162,8 @@ def _parted(model: str) -> tuple[str, str | None]:
     name, at, commit = model.partition("@")
     if not _NAME.fullmatch(name) or (at and not _COMMIT.fullmatch(commit)):
         raise UserError(
-            f"`{model}` is no model of the hub; write `owner/name`, or `owner/name@` and a commit "
-            f"of 40 digits (a model of your own is a folder `owner/name` in {models_dir()})"
+            f"`{model}` is not a model of the hub; write `owner/name`, or `owner/name@` and a "
+            f"commit of 40 digits (a model of your own is a folder `owner/name` in {models_dir()})"
         )
     return name, commit or None
 

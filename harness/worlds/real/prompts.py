@@ -50,8 +50,8 @@ def pool_settings(prompts: PromptSettings) -> dict[str, Json]:
         return {"source": f"local@{name[:DIGITS]}", "pool": {"digest": name}}
     if not _HUB_NAME.fullmatch(source):
         raise UserError(
-            f"`{source}` is no source of prompts; give a .jsonl or .parquet file, the folder of a "
-            "data set, or a data set of the hub as owner/name"
+            f"`{source}` is not a source of prompts; give a .jsonl or .parquet file, the folder of "
+            "a data set, or a data set of the hub as owner/name"
         )
     if prompts.revision is None or not prompts.splits:
         raise UserError(
@@ -161,7 +161,9 @@ def _read_parquet(path: Path) -> list[Any]:
         return list(pq.read_table(path, columns=[COLUMN]).column(COLUMN).to_pylist())
     except (pa.ArrowException, KeyError, OSError, UnicodeError) as error:
         reason = error_in_a_line(error)
-        raise UserError(f"{path} is no Parquet file with a column `{COLUMN}`: {reason}") from error
+        raise UserError(
+            f"{path} is not a Parquet file with a column `{COLUMN}`: {reason}"
+        ) from error
 
 
 def _load(source: str, splits: Sequence[str], revision: str | None = None) -> list[str]:

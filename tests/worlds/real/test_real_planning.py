@@ -141,7 +141,7 @@ def test_a_pinned_commit_is_known_before_it_is_there(machine: Path) -> None:
     "name", ["model", "../model", "own/..", "own/model@main", "own/a/b", "/own/model"]
 )
 def test_no_name_leads_out_of_the_folder(name: str) -> None:
-    with pytest.raises(UserError, match="is no model of the hub"):
+    with pytest.raises(UserError, match="is not a model of the hub"):
         identity_of(name)
 
 

@@ -162,7 +162,7 @@ def test_the_profiles_name_ultrafeedback_at_a_commit() -> None:
         ),
         ("prompts.jsonl", b'{"prompt": 3}\n', "prompt 1 of .* is blank or no text"),
         ("prompts.jsonl", b'{"prompt": "\xe4"}\n', "Cannot read"),
-        ("prompts.parquet", b"no parquet", "no Parquet file"),
+        ("prompts.parquet", b"no parquet", "not a Parquet file"),
         ("prompts.jsonl", None, "there are no prompts at"),
     ],
 )
@@ -181,7 +181,7 @@ def test_other_mistakes_are_one_sentence_each(tmp_path: Path) -> None:
         read_local(tmp_path / "other.parquet")
     with pytest.raises(UserError, match="single file and has no splits"):
         read_local(jsonl(tmp_path), ("train",))
-    with pytest.raises(UserError, match="is no source of prompts"):
+    with pytest.raises(UserError, match="is not a source of prompts"):
         pool_settings(prompts("prompts.csv"))
 
 

@@ -14,8 +14,8 @@ from harness.errors import HarnessError
 from harness.pipeline.factory import Turns
 from harness.registry.profile import Profile, load_profiles
 from harness.runtime import Event, RunOutcome, Stage, StageFailed, StageFinished, Store
-from harness.selection import turning
-from harness.selection.turning import Turning
+from harness.selection import served_run
+from harness.selection.served_run import ServedRun
 
 pytestmark = pytest.mark.usefixtures("starts")
 
@@ -26,7 +26,7 @@ AFTER = Stage("pair", 1, {}, {"of": EVOLVES}, "pair")
 @pytest.fixture
 def profile(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Profile:
     """Return a profile with a creator of its own, whose weights need not be read."""
-    monkeypatch.setattr(turning, "_folder", lambda model: tmp_path)
+    monkeypatch.setattr(served_run, "_folder", lambda model: tmp_path)
     said = load_profiles()["paper"]
     creator = said.creator.model_copy(update={"source": "owner/creator"})
     serving = {"creator": served(at_once=32)}
@@ -37,8 +37,8 @@ def profile(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Profile:
 
 def turning_of(
     profile: Profile, tmp_path: Path, compute: Callable[..., RunOutcome], told: list[Event]
-) -> Turning:
-    return Turning(
+) -> ServedRun:
+    return ServedRun(
         Turns(profile), Store(tmp_path / "store"), tmp_path / "logs", compute, told.append
     )
 

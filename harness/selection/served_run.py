@@ -50,7 +50,7 @@ class _FailedError(HarnessError):
 
 
 @dataclass
-class Turning:
+class ServedRun:
     """Computes stages turn by turn.
 
     Attributes:
