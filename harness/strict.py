@@ -23,13 +23,6 @@ class Output(Strict):
     """Incremented when a field is removed or changes meaning."""
 
 
-def refuse(*rules: tuple[object, str]) -> None:
-    """Raise ValueError with the message of the first rule whose condition is true."""
-    for wrong, message in rules:
-        if wrong:
-            raise ValueError(message)
-
-
 def models_in(annotation: Any) -> list[type[BaseModel]]:
     """Return the models in an annotation: itself, or those in a union or container."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):

@@ -51,9 +51,6 @@ def model_of(
     """Return a role's model behind a client that caches replies in the work folder.
 
     The ledger defaults to the run's. `keyless` skips the key check, since all may be cached.
-
-    Raises:
-        UserError: No endpoint is known, a key is missing, or a variable is malformed.
     """
     server = _server(role, model)
     if not keyless:

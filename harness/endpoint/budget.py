@@ -80,10 +80,6 @@ class Ledger:
 
         Returns:
             The reserved dollars, to pass to exactly one of `settle`, `release` and `lose`.
-
-        Raises:
-            BudgetReachedError: They do not fit into the budget.
-            HarnessError: The ledger is damaged.
         """
         most = 0.0
         if price is not None:

@@ -86,13 +86,7 @@ class Client:
         return ", ".join(in_a_line(name, 80) for name in sorted(self._other_models))
 
     def ask(self, request: ChatRequest) -> Reply:
-        """Return the reply to a request, from the cache or the endpoint.
-
-        Raises:
-            UnansweredError: The endpoint refused it, or all attempts failed.
-            BudgetReachedError: It could exceed the budget.
-            HarnessError: The endpoint cannot answer any request: wrong key, model or address.
-        """
+        """Return the reply to a request, from the cache or the endpoint."""
         request = self.normalized(request)
         address = request.address(self.endpoint.cache_namespace)
         with self._guard:

@@ -17,7 +17,7 @@ from harness.errors import UserError
 from harness.foreign import in_a_line
 from harness.registry.documents import read_yaml
 from harness.runtime.files import sha256_of
-from harness.strict import Strict, refuse
+from harness.strict import Strict
 
 SHIPPED = Path(__file__).with_name("prices.yaml")
 
@@ -76,7 +76,8 @@ class _PriceFile(Strict):
     @model_validator(mode="after")
     def _consistent(self) -> _PriceFile:
         missing = sorted({entry.source for entry in self.models.values()} - self.sources.keys())
-        refuse((missing, f"`sources` lacks {', '.join(missing)}"))
+        if missing:
+            raise ValueError(f"`sources` lacks {', '.join(missing)}")
         return self
 
 

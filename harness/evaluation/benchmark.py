@@ -125,11 +125,7 @@ class Benchmark(ABC):
 
     @classmethod
     def load(cls, data: Path) -> Self:
-        """Load the benchmark from a folder.
-
-        Raises:
-            UserError: A file is missing or malformed.
-        """
+        """Load the benchmark from a folder."""
         found = cls()
         found.inputs, found.data = cls.read_files(data), data
         found.anchor = found.own_anchor()
@@ -216,11 +212,7 @@ class Benchmark(ABC):
 
     @abstractmethod
     def requests(self, answers: files.Answers, judge: ServedModel) -> list[JudgeRequest]:
-        """Return the judge requests, excluding follow-ups.
-
-        Raises:
-            UserError: A question has no answer.
-        """
+        """Return the judge requests, excluding follow-ups."""
 
     def ask(self, client: Client, item: JudgeRequest) -> list[Reply]:
         """Return the judge's replies to one item; more than one if there are follow-ups."""
@@ -235,11 +227,7 @@ class Benchmark(ABC):
     def comparison_records(
         self, answers: files.Answers, judge: str, better: Better
     ) -> list[dict[str, Any]]:
-        """Return per-turn comparisons as judgments in the benchmark's own format.
-
-        Raises:
-            UserError: The benchmark's format cannot express comparisons.
-        """
+        """Return per-turn comparisons as judgments in the benchmark's own format."""
         raise UserError(f"{self.name} has a judge read answers, which no reward model can")
 
     def compared(self, answers: files.Answers, judge: RewardJudge) -> Judged:
@@ -302,11 +290,7 @@ class Benchmark(ABC):
 
     @classmethod
     def score_file(cls, file: Path, data: Path | None) -> list[Evaluation]:
-        """Score a file of judgments in the benchmark's format without sending any request.
-
-        Raises:
-            UserError: A file cannot be read or is malformed.
-        """
+        """Score a file of judgments in the benchmark's format without sending any request."""
         questions = None if data is None else cls.read_questions(data)
         return cls.evaluations(files.read_records(file), questions, data)
 
@@ -316,12 +300,7 @@ class Benchmark(ABC):
         judge: ServedModel | RewardJudge,
         done: Done = lambda count, total: None,
     ) -> Judged:
-        """Judge a model's answers and score them.
-
-        Raises:
-            UserError: A question has no answer, or there is nothing to compare with.
-            HarnessError: The judge does not answer, or the budget is exhausted.
-        """
+        """Judge a model's answers and score them."""
         from harness.endpoint.client import work_through
 
         if isinstance(judge, RewardJudge):
@@ -338,11 +317,7 @@ class Benchmark(ABC):
 
 
 def benchmark_class(name: str) -> type[Benchmark]:
-    """Return the class of a shipped or plug-in benchmark.
-
-    Raises:
-        UserError: There is no such benchmark.
-    """
+    """Return the class of a shipped or plug-in benchmark."""
     if name not in BENCHMARKS:
         raise UserError(f"There is no benchmark `{name}`; choose one of {', '.join(BENCHMARKS)}")
     found: type[Benchmark] = BENCHMARKS.load(name)

@@ -125,11 +125,7 @@ def states(profile: Profile, folder: Path) -> dict[str, Calibration | None]:
 
 
 def published_file(given: Path | None) -> Path:
-    """Return the file of published judgments: the given one, or else the fetched one.
-
-    Raises:
-        UserError: The file does not exist.
-    """
+    """Return the file of published judgments: the given one, or else the fetched one."""
     path = given or benchmarks_dir() / "alpaca-eval" / PUBLISHED.name
     if path.is_file():
         return path

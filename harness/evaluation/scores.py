@@ -212,9 +212,6 @@ def tally(
     """Sum judgments per prompt, over `prompts` if given, else over those judged.
 
     A prompt without any judgment counts as `each` missing ones.
-
-    Raises:
-        UserError: A judged prompt is not among `prompts`.
     """
     found = list(judgments)
     seen = dict.fromkeys(judgment.prompt_id for judgment in found)

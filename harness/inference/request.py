@@ -90,9 +90,6 @@ class SolverEngine(Protocol):
             deliver: receives all answers of one or more prompts at a time.
             done: positions of prompts already answered. They are skipped, but must not change how
                 an engine that batches by length composes its batches.
-
-        Raises:
-            HarnessError: the engine failed; answers already delivered remain valid.
         """
         ...
 

@@ -94,11 +94,7 @@ class CompletionsEngine:
         deliver: Callable[[Answered], None],
         done: Collection[int] = (),
     ) -> None:
-        """Answer prompts concurrently; see `SolverEngine`.
-
-        Raises:
-            HarnessError: the server died, refused a prompt, or read a different prompt.
-        """
+        """Answer prompts concurrently; see `SolverEngine`."""
         todo = [one for one in asked if one.position not in done]
         wanted = ((one, sample) for one in todo for sample in range(len(one.seeds)))
         answers: dict[int, dict[int, Sample]] = {one.position: {} for one in todo}

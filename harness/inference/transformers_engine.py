@@ -76,9 +76,6 @@ class TransformersEngine:
 
         A batch with any prompt missing is answered in full, so that batches are the same as in an
         uninterrupted run.
-
-        Raises:
-            HarnessError: a single answer does not fit in memory.
         """
         samples = max((len(one.seeds) for one in asked), default=1)
         size = max(1, self._batch_size // samples)

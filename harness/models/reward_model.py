@@ -152,10 +152,6 @@ def load_reward_model(
     """Load a reward model of any kind, or return it from the process's cache.
 
     Its tensors must be exactly those in the folder's files. `dtype` is `float32` or `bfloat16`.
-
-    Raises:
-        HarnessError: There is no model at `path`, its files are incomplete, pickled or another
-            model's, it has no chat template, or it is of the wrong kind.
     """
     return _load(path.resolve(), stamp(path), reads, device, dtype)
 

@@ -50,11 +50,7 @@ class PaidRequests(Strict):
 
 
 def requests_of(profile: Profile, stages: Iterable[Stage]) -> list[PaidRequests]:
-    """Return the requests of some stages to models that the harness does not serve itself.
-
-    Raises:
-        UserError: A user-supplied price cannot be parsed.
-    """
+    """Return the requests of some stages to models that the harness does not serve itself."""
     counts: dict[tuple[ServedRole, str], float] = {}
     for stage in stages:
         for role, model in asked_by(stage):

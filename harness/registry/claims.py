@@ -22,7 +22,7 @@ from pydantic import Field, model_validator
 
 from harness.project import project_root
 from harness.registry.documents import Document, Problem, read_declared
-from harness.strict import Strict, refuse
+from harness.strict import Strict
 
 Place = tuple[str, str]
 """A table cell: row and column."""
@@ -63,7 +63,8 @@ class Margin(Strict):
     def _one_form(self) -> Margin:
         share, points = self.share is not None, self.points is not None
         wrong = share != (self.of is not None) or share == points
-        refuse((wrong, "give a margin as `share` and `of`, or as `points`"))
+        if wrong:
+            raise ValueError("give a margin as `share` and `of`, or as `points`")
         return self
 
 
@@ -95,12 +96,10 @@ class Compare(Measured):
 
     @model_validator(mode="after")
     def _margin_where_needed(self) -> Compare:
-        refuse(
-            ((self.margin is not None) != (self.op in (">=", "within")),
-             "`>=` and `within` need a `margin`, and nothing else has one"),
-            ((self.tolerance is not None) != (self.op == "within"),
-             "`within` needs a `tolerance`, and nothing else has one"),
-        )  # fmt: skip
+        if (self.margin is not None) != (self.op in (">=", "within")):
+            raise ValueError("`>=` and `within` need a `margin`, and nothing else has one")
+        if (self.tolerance is not None) != (self.op == "within"):
+            raise ValueError("`within` needs a `tolerance`, and nothing else has one")
         return self
 
     @property
@@ -143,7 +142,8 @@ class BestOf(Measured):
 
     @model_validator(mode="after")
     def _among_others(self) -> BestOf:
-        refuse((self.row not in self.among, f"`among` must hold `{self.row}` itself"))
+        if self.row not in self.among:
+            raise ValueError(f"`among` must hold `{self.row}` itself")
         return self
 
     @property
@@ -182,7 +182,8 @@ class Qualitative(Strict):
     @model_validator(mode="after")
     def _reason_or_measurement(self) -> Qualitative:
         both = (self.reason is None) == (self.measured_by is None)
-        refuse((both, "give either the `reason` it cannot be tested or `measured_by`"))
+        if both:
+            raise ValueError("give either the `reason` it cannot be tested or `measured_by`")
         return self
 
 
@@ -269,7 +270,8 @@ class FigurePlace(Strict):
     def _scores_of_a_table(self) -> FigurePlace:
         for claim in self.claims:
             scored = not isinstance(claim.test, Qualitative) and self.table is None
-            refuse((scored, f"`{claim.id}` compares scores; name the `table` that has them"))
+            if scored:
+                raise ValueError(f"`{claim.id}` compares scores; name the `table` that has them")
         return self
 
 

@@ -413,11 +413,7 @@ def _look_beside(what: str, name: str, known: Collection[str]) -> None:
 
 
 def own_file(name: str) -> Path | None:
-    """Return the path if `name` ends in `.yaml` or `.yml`, else None.
-
-    Raises:
-        UserError: There is no such file.
-    """
+    """Return the path if `name` ends in `.yaml` or `.yml`, else None."""
     if not name.endswith((".yaml", ".yml")):
         return None
     path = Path(name).expanduser()

@@ -71,11 +71,7 @@ def read_text(path: Path) -> str:
 
 
 def parse_yaml(text: str) -> Any:
-    """Parse YAML text into plain data.
-
-    Raises:
-        YamlFault: The text is not valid YAML, or gives a key twice.
-    """
+    """Parse YAML text into plain data."""
     try:
         return _Reader(text).get_single_data()
     except yaml.MarkedYAMLError as error:

@@ -27,7 +27,7 @@ from harness.registry import documents
 from harness.registry.profile import Profile, table_unsupported
 from harness.registry.recipe import Metric
 from harness.registry.schema import Id, Row, ScoreId, Table
-from harness.strict import Strict, refuse
+from harness.strict import Strict
 
 RowRef = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.+-]*/[a-z0-9][a-z0-9_.+-]*$")]
 """A row of a table, as `table/row`."""
@@ -59,7 +59,8 @@ class Figure(Strict):
         for _, name, _, _ in string.Formatter().parse(self.alt):
             strange = name is not None and name not in PLACEHOLDERS
             near = documents.nearest(str(name), PLACEHOLDERS)
-            refuse((strange, f"`alt` names `{{{name}}}`{near}"))
+            if strange:
+                raise ValueError(f"`alt` names `{{{name}}}`{near}")
         return self
 
     @property

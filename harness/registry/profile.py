@@ -31,7 +31,7 @@ from harness.registry.recipe import (
 from harness.registry.schema import PROMPT_SCORES, Column, Id, Row, ScoreId, Table
 from harness.registry.serving import Served, ServedRole, Serving
 from harness.registry.training import Count, Hardware, Positive, Share, Training
-from harness.strict import Strict, refuse
+from harness.strict import Strict
 
 WORLD = "world"
 """What a profile names as model, prompts or creator to use the embedded world's."""
@@ -155,16 +155,14 @@ class BenchmarkSettings(Strict):
     @model_validator(mode="after")
     def _consistent(self) -> BenchmarkSettings:
         columns = set(self.columns)
-        refuse(
-            (self.of_prompts and not columns <= set(PROMPT_SCORES),
-             "`columns` mixes scores of answers with scores of prompts"),
-            (not self.of_prompts and None in (self.temperature, self.top_p, self.max_new_tokens),
-             "answers need `temperature`, `top_p` and `max_new_tokens`"),
-            (isinstance(self.items, dict) and set(self.items) != columns,
-             "`items` by score must name each of the `columns`"),
-            (isinstance(self.called, dict) and set(self.called) != columns,
-             "`called` by score must name each of the `columns`"),
-        )  # fmt: skip
+        if self.of_prompts and not columns <= set(PROMPT_SCORES):
+            raise ValueError("`columns` mixes scores of answers with scores of prompts")
+        if not self.of_prompts and None in (self.temperature, self.top_p, self.max_new_tokens):
+            raise ValueError("answers need `temperature`, `top_p` and `max_new_tokens`")
+        if isinstance(self.items, dict) and set(self.items) != columns:
+            raise ValueError("`items` by score must name each of the `columns`")
+        if isinstance(self.called, dict) and set(self.called) != columns:
+            raise ValueError("`called` by score must name each of the `columns`")
         return self
 
     @property
@@ -217,21 +215,32 @@ class Profile(documents.Sourced):
         bare = [name for name in self.algorithms if self.training.get(name) is None]
         twice = [score for score, times in Counter(self.scores).items() if times > 1]
         both = sorted(self.reward_models.keys() & self.trained_reward_models.keys())
-        refuse(
-            (bare, f"`{', '.join(bare)}` is offered without hyperparameters in `training`"),
-            (twice, f"`{', '.join(twice)}` comes from two benchmarks; two judges share no column"),
-            (both, f"the reward model `{', '.join(both)}` is named and trained; do one of them"),
-        )
+        if bare:
+            raise ValueError(
+                f"`{', '.join(bare)}` is offered without hyperparameters in `training`"
+            )
+        if twice:
+            raise ValueError(
+                f"`{', '.join(twice)}` comes from two benchmarks; two judges share no column"
+            )
+        if both:
+            raise ValueError(
+                f"the reward model `{', '.join(both)}` is named and trained; do one of them"
+            )
         training = {model.partition("@")[0] for model in self.reward_models.values()}
         for name, benchmark in self.benchmarks.items():
             judge = benchmark.judge.removeprefix(REWARD_JUDGE)
             own = benchmark.judge != judge and judge.partition("@")[0] in training
             base = benchmark.against == BASE and self.policy == WORLD
-            refuse(
-                (own, f"`benchmarks.{name}.judge` is the reward model `{judge}` that the policy is "
-                 "trained on, which would judge its own work; name one of another lineage"),
-                (base, f"`benchmarks.{name}.against` is `{BASE}`, which the world has not"),
-            )  # fmt: skip
+            if own:
+                raise ValueError(
+                    f"`benchmarks.{name}.judge` is the reward model `{judge}` that the policy is "
+                    "trained on, which would judge its own work; name one of another lineage"
+                )
+            if base:
+                raise ValueError(
+                    f"`benchmarks.{name}.against` is `{BASE}`, which the world has not"
+                )
         for role, served in self.serving.roles.items() if self.serving is not None else ():
             self._check_served(role, served)
         return self
@@ -239,7 +248,8 @@ class Profile(documents.Sourced):
     def _check_served(self, role: ServedRole, served: Served) -> None:
         if served.model is None:
             other = (self.engine, self.dtype) != (served.engine, served.dtype)
-            refuse((other, "`serving.policy` must have the profile's `engine` and `dtype`"))
+            if other:
+                raise ValueError("`serving.policy` must have the profile's `engine` and `dtype`")
             return
         judges = [(b.of_prompts, b.judge) for b in self.benchmarks.values()]
         asked: dict[ServedRole, list[str | None]] = {
@@ -248,7 +258,8 @@ class Profile(documents.Sourced):
             "judge": [judge for of_prompts, judge in judges if not of_prompts],
         }
         unasked = served.name not in asked[role]
-        refuse((unasked, f"`serving.{role}` serves {served.name}, but no role uses it"))
+        if unasked:
+            raise ValueError(f"`serving.{role}` serves {served.name}, but no role uses it")
 
     _file: Path | None = PrivateAttr(default=None)
 

@@ -27,7 +27,7 @@ from pydantic import ConfigDict, Field, model_validator
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from harness.extensions import CREATORS, LOSSES, METRICS, SELECTORS
-from harness.strict import Strict, refuse
+from harness.strict import Strict
 
 ONLINE_ALGORITHMS: Final[tuple[str, ...]] = ("rloo", "oaif")
 
@@ -113,12 +113,10 @@ class Creator(Strict):
     @model_validator(mode="after")
     def _something_to_shuffle(self) -> Creator:
         uniform, oracle = self.metric == "uniform", self.oracle is not None
-        refuse(
-            (oracle and not uniform,
-             "the `oracle` chooses in place of a metric: say `metric: uniform`"),
-            (self.shuffled and uniform and not oracle,
-             "`shuffled` permutes the values of a metric, and `uniform` has none"),
-        )  # fmt: skip
+        if oracle and not uniform:
+            raise ValueError("the `oracle` chooses in place of a metric: say `metric: uniform`")
+        if self.shuffled and uniform and not oracle:
+            raise ValueError("`shuffled` permutes the values of a metric, and `uniform` has none")
         return self
 
     def canonical(self, *, evolves: bool) -> dict[str, Any]:
@@ -174,7 +172,8 @@ class League(Strict):
     @model_validator(mode="after")
     def _a_mark_there_is(self) -> League:
         wrong = f"`mark` {self.mark} lies beyond the {self.marks} `marks`"
-        refuse((self.ends > self.marks, wrong))
+        if self.ends > self.marks:
+            raise ValueError(wrong)
         return self
 
     @property
@@ -273,18 +272,18 @@ class Online(Strict):
     def _consistent(self) -> Online:
         oracle, plain = self.oracle is not None, self.prompts in ("human", "matched")
         only = f"goes with `prompts: human` or `matched`, not `{self.prompts}`"
-        refuse(
-            (self.passes > 1 and not plain, f"`passes` {only}"),
-            (self.skip and not plain, f"`skip` {only}"),
-            ((self.league is None) == self.prompts.endswith("pool"),
-             "a `league` and `prompts: pool` (or `matched_pool`) go together"),
-            (self.shuffled and not oracle and self.league is None,
-             "`shuffled` permutes the values of the `oracle`, and none is asked"),
-            (oracle and self.prompts not in ("eva", "pool"),
-             f"`oracle` goes with `prompts: eva` or `pool`, not `{self.prompts}`"),
-            (oracle and self.metric == "uniform",
-             "the `oracle` values prompts: leave `metric: uniform` out"),
-        )  # fmt: skip
+        if self.passes > 1 and not plain:
+            raise ValueError(f"`passes` {only}")
+        if self.skip and not plain:
+            raise ValueError(f"`skip` {only}")
+        if (self.league is None) == self.prompts.endswith("pool"):
+            raise ValueError("a `league` and `prompts: pool` (or `matched_pool`) go together")
+        if self.shuffled and not oracle and self.league is None:
+            raise ValueError("`shuffled` permutes the values of the `oracle`, and none is asked")
+        if oracle and self.prompts not in ("eva", "pool"):
+            raise ValueError(f"`oracle` goes with `prompts: eva` or `pool`, not `{self.prompts}`")
+        if oracle and self.metric == "uniform":
+            raise ValueError("the `oracle` values prompts: leave `metric: uniform` out")
         for name in ("evolve_share", "ratio_evol"):
             share = getattr(self, name)
             count = share * self.minibatch
@@ -358,7 +357,8 @@ class Recipe(Strict):
     def _consistent(self) -> Recipe:
         if self.algorithm is None:
             other = self != Recipe.model_construct()
-            refuse((other, "`algorithm: null` is the base model and takes no other setting"))
+            if other:
+                raise ValueError("`algorithm: null` is the base model and takes no other setting")
         elif self.is_online:
             self._check_online()
         else:
@@ -366,9 +366,8 @@ class Recipe(Strict):
         return self
 
     def _check_online(self) -> None:
-        refuse(
-            (self.online is None, f"`{self.algorithm}` trains online and needs an `online` block")
-        )
+        if self.online is None:
+            raise ValueError(f"`{self.algorithm}` trains online and needs an `online` block")
         both = {"algorithm", "reward_model", "online", "informativeness_reward_model"}
         for name, field in Recipe.model_fields.items():
             if name not in both and getattr(self, name) != field.default:
@@ -378,41 +377,51 @@ class Recipe(Strict):
     def _check_offline(self) -> None:
         chain, first = self.chain, self.chain[0] if self.chain else None
         pairwise = small(self.reward_model) == "pairwise"
-        refuse(
-            (self.online is not None,
-             f"`{self.algorithm}` trains offline and takes no `online` block"),
-            (not chain, f"`{self.algorithm}` needs a `chain` of at least one iteration"),
-            (first not in FIRST_ARMS,
-             f"the `chain` starts with `{first}`, which needs the prompts of an iteration before "
-             "it; start with `human`"),
-            (self.pool is not None and chain != ("human",),
-             "`pool` needs a `chain` of one iteration, `human`"),
-            (self.pool is not None and self.pool <= self.size,
-             f"a `pool` of {self.pool} leaves no choice of `size` {self.size}"),
-            ("off_target" in chain and (len(chain) > 1 or self.size < 2),
-             "`off_target` is a `chain` of one iteration and needs a `size` of at least 2: the "
-             "first x of its prompts are human ones"),
-            (self.creator.parents is not None and "eva" not in chain,
-             "`creator.parents` needs an `eva` iteration in the `chain`"),
-            (self.skip and first != "human", "`skip` needs a `chain` that starts with `human`"),
-            ("eva" in chain and self.creator.method is None,
-             "an `eva` iteration needs a `creator.method`"),
-            (self.train == "scratch" and chain[-1:] != ("eva",),
-             "`train: scratch` needs a `chain` that ends in `eva`"),
-            (self.step_matched and "select" not in chain,
-             "`step_matched` needs a `select` iteration in the `chain`"),
-            (self.rewriter and "eva" not in chain,
-             "`rewriter` needs an `eva` iteration in the `chain`"),
-            (self.rewriter and pairwise,
-             "`rewriter` records the reward of each revision and needs a pointwise "
-             f"`reward_model`, not `{self.reward_model}`"),
-            (self.algorithm == "sppo" and not pairwise,
-             "`sppo` learns from win probabilities and needs a pairwise `reward_model`, not "
-             f"`{self.reward_model}`"),
-            (self.reward_model_from > len(chain),
-             f"`reward_model_from` {self.reward_model_from} lies beyond the {len(chain)} "
-             "iterations of the `chain`"),
-        )  # fmt: skip
+        if self.online is not None:
+            raise ValueError(f"`{self.algorithm}` trains offline and takes no `online` block")
+        if not chain:
+            raise ValueError(f"`{self.algorithm}` needs a `chain` of at least one iteration")
+        if first not in FIRST_ARMS:
+            raise ValueError(
+                f"the `chain` starts with `{first}`, which needs the prompts of an iteration "
+                "before it; start with `human`"
+            )
+        if self.pool is not None and chain != ("human",):
+            raise ValueError("`pool` needs a `chain` of one iteration, `human`")
+        if self.pool is not None and self.pool <= self.size:
+            raise ValueError(f"a `pool` of {self.pool} leaves no choice of `size` {self.size}")
+        if "off_target" in chain and (len(chain) > 1 or self.size < 2):
+            raise ValueError(
+                "`off_target` is a `chain` of one iteration and needs a `size` of at least 2: the "
+                "first x of its prompts are human ones"
+            )
+        if self.creator.parents is not None and "eva" not in chain:
+            raise ValueError("`creator.parents` needs an `eva` iteration in the `chain`")
+        if self.skip and first != "human":
+            raise ValueError("`skip` needs a `chain` that starts with `human`")
+        if "eva" in chain and self.creator.method is None:
+            raise ValueError("an `eva` iteration needs a `creator.method`")
+        if self.train == "scratch" and chain[-1:] != ("eva",):
+            raise ValueError("`train: scratch` needs a `chain` that ends in `eva`")
+        if self.step_matched and "select" not in chain:
+            raise ValueError("`step_matched` needs a `select` iteration in the `chain`")
+        if self.rewriter and "eva" not in chain:
+            raise ValueError("`rewriter` needs an `eva` iteration in the `chain`")
+        if self.rewriter and pairwise:
+            raise ValueError(
+                "`rewriter` records the reward of each revision and needs a pointwise "
+                f"`reward_model`, not `{self.reward_model}`"
+            )
+        if self.algorithm == "sppo" and not pairwise:
+            raise ValueError(
+                "`sppo` learns from win probabilities and needs a pairwise `reward_model`, not "
+                f"`{self.reward_model}`"
+            )
+        if self.reward_model_from > len(chain):
+            raise ValueError(
+                f"`reward_model_from` {self.reward_model_from} lies beyond the {len(chain)} "
+                "iterations of the `chain`"
+            )
 
     @property
     def is_base(self) -> bool:

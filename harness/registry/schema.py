@@ -22,7 +22,7 @@ from harness.registry.claims import Claim, Qualitative, places
 from harness.registry.documents import nearest
 from harness.registry.paper import the_paper
 from harness.registry.recipe import OneOf, Recipe, choice, chooses_prompts, layered
-from harness.strict import Strict, refuse
+from harness.strict import Strict
 
 Id = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.+-]*$")]
 
@@ -137,7 +137,8 @@ class Row(Strict):
     @model_validator(mode="after")
     def _one_way_to_name_runs(self) -> Row:
         both = (self.run is None) == (self.run_by_column is None)
-        refuse((both, "name the run with either `run` or `run_by_column`"))
+        if both:
+            raise ValueError("name the run with either `run` or `run_by_column`")
         return self
 
     def run_id(self, column: Column) -> str:
@@ -181,18 +182,20 @@ class Control(Strict):
     @model_validator(mode="after")
     def _consistent(self) -> Control:
         less, alike, rows = self.kind == "less", self.kind == "alike", len(self.rows)
-        refuse(
-            ((self.share is not None) != (less or alike),
-             "`less` and `alike` need a `share`, and nothing else has one"),
-            ((self.edge is not None) != alike, "`alike` needs an `edge`, and nothing else has one"),
-            (less and rows != 3, "`less` compares the gains of two `rows` over the first of three"),
-            (not less and self.standard_errors == 0,
-             "`standard_errors` of rows that rise or are alike are above 0"),
-            (self.doses and (self.kind != "rising" or len(self.doses) != rows),
-             "`doses` are those of `rows`, one each, which are `rising`"),
-            (sorted(set(self.doses)) != list(self.doses), "`doses` must rise"),
-            (self.kind == "alike" and rows != 2, "two `rows` are `alike`, no more"),
-        )  # fmt: skip
+        if (self.share is not None) != (less or alike):
+            raise ValueError("`less` and `alike` need a `share`, and nothing else has one")
+        if (self.edge is not None) != alike:
+            raise ValueError("`alike` needs an `edge`, and nothing else has one")
+        if less and rows != 3:
+            raise ValueError("`less` compares the gains of two `rows` over the first of three")
+        if not less and self.standard_errors == 0:
+            raise ValueError("`standard_errors` of rows that rise or are alike are above 0")
+        if self.doses and (self.kind != "rising" or len(self.doses) != rows):
+            raise ValueError("`doses` are those of `rows`, one each, which are `rising`")
+        if sorted(set(self.doses)) != list(self.doses):
+            raise ValueError("`doses` must rise")
+        if self.kind == "alike" and rows != 2:
+            raise ValueError("two `rows` are `alike`, no more")
         return self
 
 
@@ -257,11 +260,12 @@ class Table(Strict):
     @model_validator(mode="after")
     def _nothing_printed_of_ours(self) -> Table:
         printed = [row.id for row in self.rows if row.values or row.printed_notes]
-        refuse(
-            (self.is_ours and printed,
-             f"the paper prints no value of `{''.join(printed[:1])}`, a row of ours"),
-            (self.is_ours and self.claims, "the paper claims nothing of a table of ours"),
-        )  # fmt: skip
+        if self.is_ours and printed:
+            raise ValueError(
+                f"the paper prints no value of `{''.join(printed[:1])}`, a row of ours"
+            )
+        if self.is_ours and self.claims:
+            raise ValueError("the paper claims nothing of a table of ours")
         return self
 
     @property

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, TypeAlias, get_args
 from pydantic import Field, model_validator
 
 from harness.registry.training import Count, Positive
-from harness.strict import Strict, refuse
+from harness.strict import Strict
 
 ServedRole: TypeAlias = Literal["policy", "creator", "scorer", "judge"]
 
@@ -52,12 +52,10 @@ class Served(Strict):
     @model_validator(mode="after")
     def _consistent(self) -> Served:
         sglang = self.engine == "sglang"
-        refuse(
-            (sglang and self.cache_gb is not None,
-             "`cache_gb` is vLLM's; SGLang's cache fills its `gpu_memory`"),
-            (sglang and self.sampling,
-             "`sampling` is vLLM's; SGLang's chats take no defaults of ours"),
-        )  # fmt: skip
+        if sglang and self.cache_gb is not None:
+            raise ValueError("`cache_gb` is vLLM's; SGLang's cache fills its `gpu_memory`")
+        if sglang and self.sampling:
+            raise ValueError("`sampling` is vLLM's; SGLang's chats take no defaults of ours")
         return self
 
     @property
@@ -84,7 +82,8 @@ class Serving(Strict):
         for role, served in self.roles.items():
             named = "its stages name" if role == "policy" else "`model` must name"
             wrong = (served.model is None) != (role == "policy")
-            refuse((wrong, f"`{role}`: {named} the checkpoint that is served"))
+            if wrong:
+                raise ValueError(f"`{role}`: {named} the checkpoint that is served")
         return self
 
     @property

@@ -17,7 +17,7 @@ from harness.errors import UserError
 from harness.extensions import LOSSES
 from harness.project import PACKAGE
 from harness.registry.recipe import Algorithm
-from harness.strict import Strict, refuse
+from harness.strict import Strict
 
 CONFIGURATIONS = PACKAGE / "training" / "accelerate"
 """Folder of `accelerate` configurations."""
@@ -144,12 +144,10 @@ class StageNeed(Strict):
     @model_validator(mode="after")
     def _divides(self) -> StageNeed:
         each = self.model_gpus
-        refuse(
-            (each is not None and not self.gpus,
-             "`model_gpus` needs `gpus` beside it, a multiple of it"),
-            (each is not None and (self.gpus or 0) % each,
-             f"`model_gpus` is {each}: `gpus` must be a multiple of it"),
-        )  # fmt: skip
+        if each is not None and not self.gpus:
+            raise ValueError("`model_gpus` needs `gpus` beside it, a multiple of it")
+        if each is not None and (self.gpus or 0) % each:
+            raise ValueError(f"`model_gpus` is {each}: `gpus` must be a multiple of it")
         return self
 
 
@@ -181,11 +179,11 @@ class Hardware(Strict):
     @model_validator(mode="after")
     def _fits(self) -> Hardware:
         single = self.accelerate in ("one-gpu.yaml", "cpu-one-process.yaml")
-        refuse(
-            (single != (self.devices == 1),
-             f"`accelerate: {self.accelerate}` does not fit `devices: {self.devices}`: use "
-             "one-gpu.yaml for one device, and fsdp.yaml to spread a model over several"),
-        )  # fmt: skip
+        if single != (self.devices == 1):
+            raise ValueError(
+                f"`accelerate: {self.accelerate}` does not fit `devices: {self.devices}`: use "
+                "one-gpu.yaml for one device, and fsdp.yaml to spread a model over several"
+            )
         return self
 
     @property

@@ -119,12 +119,6 @@ class Engine:
         """Compute the plan's stages that are not done, retrying those that failed.
 
         When the disk is full, running stages are awaited and no more are started.
-
-        Raises:
-            HarnessError: No function is registered for a stage's kind.
-            UserError: A stage needs more than is available, or the engine is unavailable.
-            StoreError: The log folder or the store is not writable.
-            Interrupted: Ctrl-C; the workers are stopped and their partial outputs removed.
         """
         pending = plan.pending(self.store)
         strange = sorted({stage.kind for stage in pending} - self.functions.keys())

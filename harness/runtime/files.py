@@ -55,10 +55,6 @@ def explained(doing: str, root: Path) -> Iterator[None]:
     """Turn storage errors inside the block into one sentence; let everything else through.
 
     The sentence says what was being done, and names `root` if the error itself names no file.
-
-    Raises:
-        DiskFullError: The disk is full.
-        StoreError: Permission to read or write a file was denied.
     """
     try:
         yield
@@ -160,9 +156,6 @@ def seal_files(folder: Path) -> dict[str, FileEntry]:
     """Flush every file under a folder to disk and return their digests and sizes.
 
     Keys are paths relative to the folder with forward slashes, sorted.
-
-    Raises:
-        StoreError: The folder contains something other than regular files and folders.
     """
     entries: dict[str, FileEntry] = {}
     for name, found in sorted(_below(str(folder)).items()):

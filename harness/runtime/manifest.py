@@ -169,12 +169,7 @@ class FailureRecord(TypedDict):
 
 
 def read_manifest(entry: str) -> Manifest:
-    """Return the manifest of an entry, a folder named by the stage's fingerprint.
-
-    Raises:
-        ValueError: The manifest is not what was written; the message continues the file's name.
-        FileNotFoundError: There is none.
-    """
+    """Return the manifest of an entry, a folder named by the stage's fingerprint."""
     with open(f"{entry}/{MANIFEST}", "rb") as file:
         raw = file.read()
     end = _SEAL.search(raw)
@@ -187,12 +182,7 @@ def read_manifest(entry: str) -> Manifest:
 
 
 def read_failure(path: Path) -> FailureRecord:
-    """Return a failure record.
-
-    Raises:
-        ValueError: It is malformed; the message continues the file's name.
-        FileNotFoundError: There is none.
-    """
+    """Return a failure record."""
     try:
         found = json.loads(path.read_bytes())
         return cast(FailureRecord, {key: str(found[key]) for key in FailureRecord.__annotations__})

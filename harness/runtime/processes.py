@@ -97,11 +97,7 @@ class Program:
     def wait_until_healthy(
         self, port: int, limit_s: float, on_wait: Callable[[float], None] = lambda seconds: None
     ) -> None:
-        """Wait until a server answers `GET /health`; `on_wait` gets the seconds so far.
-
-        Raises:
-            HarnessError: It died, or took longer than the limit.
-        """
+        """Wait until a server answers `GET /health`; `on_wait` gets the seconds so far."""
         begun = time.monotonic()
         while not is_healthy(port):
             on_wait(time.monotonic() - begun)

@@ -45,9 +45,6 @@ class RayCrew(Crew):
 
     `address` is a cluster's `host:port`, or `auto` for the one this machine belongs to; None starts
     Ray on this machine for this run. Ray places the stages.
-
-    Raises:
-        UserError: Ray is not installed or not reachable.
     """
 
     def __init__(

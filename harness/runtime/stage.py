@@ -43,11 +43,7 @@ class FingerprintError(HarnessError):
 
 
 def canonical_json(value: object, where: str = "value") -> str:
-    """Return the canonical JSON of a value made of None, bool, int, float, str, lists and dicts.
-
-    Raises:
-        FingerprintError: It contains something else; the message has the key path from `where`.
-    """
+    """Return the canonical JSON of a value made of None, bool, int, float, str, lists and dicts."""
     left: list[tuple[Any, str]] = [(value, where)]
     while left:
         held, place = left.pop()
@@ -207,11 +203,7 @@ def append_point(path: Path, step: int, metrics: Mapping[str, float]) -> None:
 
 
 def read_point(line: str | bytes) -> CurvePoint:
-    """Parse a line into a point; null becomes NaN.
-
-    Raises:
-        ValueError: The line is not JSON, for example because a crash cut it off.
-    """
+    """Parse a line into a point; null becomes NaN."""
     read = json.loads(line)
     found = {name: math.nan if v is None else v for name, v in read["metrics"].items()}
     return CurvePoint(read["step"], found)

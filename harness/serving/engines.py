@@ -105,11 +105,7 @@ def identity(engine: EngineName) -> str:
 
 
 def installed(engine: str) -> Installed | None:
-    """Return an engine installed in its own environment or ours, or None.
-
-    Raises:
-        UserError: a variable names a Python that does not run, or that lacks the engine.
-    """
+    """Return an engine installed in its own environment or ours, or None."""
     names = DISTRIBUTIONS[engine]
     variable = f"HARNESS_{engine.upper()}_PYTHON"
     python = os.environ.get(variable) if engine != "transformers" else None

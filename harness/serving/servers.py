@@ -128,13 +128,7 @@ class Servers:
     def hold(
         self, *roles: ServedRole, policy: Policy | None = None
     ) -> Iterator[dict[ServedRole, At]]:
-        """Serve the given roles within the block.
-
-        Raises:
-            UserError: A role is not declared, its engine is not installed, or the roles do not
-                fit on the GPU together.
-            HarnessError: A server did not start, or its death made the block fail.
-        """
+        """Serve the given roles within the block."""
         at: dict[ServedRole, At] = {}
         wanted: dict[ServedRole, _Wanted] = {}
         for role in roles:
@@ -270,11 +264,7 @@ def serving(
     log: Path,
     on_wait: OnWait = lambda what, seconds: None,
 ) -> Iterator[EngineServer]:
-    """Serve a checkpoint within the block, which begins once it is healthy; output goes to `log`.
-
-    Raises:
-        HarnessError: The server died or was not ready in time.
-    """
+    """Serve a checkpoint within the block, which begins once it is healthy."""
     port, name = free_port(), f"{checkpoint.name} on {installed.identity}"
     with ExitStack() as stack:
         with alone_on_gpus(lambda s: on_wait("another server to start", s)):
@@ -286,11 +276,7 @@ def serving(
 
 @contextmanager
 def alone_on_gpus(on_wait: Callable[[float], None]) -> Iterator[None]:
-    """Lock this process's GPUs against other server starts.
-
-    Raises:
-        UserError: The folder of the lock files belongs to or is writable by someone else.
-    """
+    """Lock this process's GPUs against other server starts."""
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
     locks = {"all": fcntl.LOCK_EX} if named is None else {"all": fcntl.LOCK_SH}
     if named is not None:

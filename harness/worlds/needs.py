@@ -235,11 +235,7 @@ def refuse_missing(
     here: bool,
     serves: bool = True,
 ) -> list[str]:
-    """Check everything that stages need before any is computed; return what will not be measured.
-
-    Raises:
-        UserError: Something is missing; the message lists everything, with what to type.
-    """
+    """Refuse what stages lack before any is computed; return what will not be measured."""
     demand = Demand.of(profile, stages, serves=here and serves)
     if missing := demand.missing(here=here):
         listed = "".join(f"\n  {it.line}" for it in missing)
@@ -369,11 +365,7 @@ def _missing_endpoint(role: ServedRole, model: str) -> Iterator[Missing]:
 
 
 def download(demand: Demand, say: Callable[[str], None]) -> list[str]:
-    """Download missing models, prompts and benchmarks; return their names.
-
-    Raises:
-        HarnessError: The hub or a benchmark's home cannot be reached, or does not have it.
-    """
+    """Download missing models, prompts and benchmarks; return their names."""
     fetched = [_fetch_model(model, say) for model in demand.lacking_models]
     if demand.pools:
         settings = HubPrompts(demand.profile).identity()

@@ -159,11 +159,7 @@ class ArenaHard(Benchmark):
         return self.inputs.baseline
 
     def requests(self, answers: files.Answers, judge: ServedModel) -> list[JudgeRequest]:
-        """Return two requests per question, one per game.
-
-        Raises:
-            UserError: A question has no answer, or the model is the baseline itself.
-        """
+        """Return two requests per question, one per game."""
         if answers.model == BASELINE:
             raise UserError(
                 f"{answers.model} is the baseline of Arena-Hard and cannot meet itself; name "

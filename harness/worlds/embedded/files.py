@@ -80,11 +80,7 @@ def name_of(identity: str) -> str:
 
 
 def resolve(identity: str) -> Path:
-    """Return the path of an asset by its identity, after checking its digest.
-
-    Raises:
-        HarnessError: The asset is missing or its digest does not match.
-    """
+    """Return the path of an asset by its identity, after checking its digest."""
     return _resolve(identity, folder())
 
 

@@ -65,12 +65,7 @@ task's column, and the document's value, from 0 to 1."""
 
 
 def benchmark_identity(name: str, declared: Declared) -> str:
-    """Return the identity of a benchmark from its name and settings in a profile.
-
-    Raises:
-        UserError: There is no such benchmark, or its files cannot be read or do not match the
-            profile.
-    """
+    """Return the identity of a benchmark from its name and settings in a profile."""
     if name == DOWNSTREAM:
         return f"{LM_EVAL}@{packages.version_of('lm_eval')}"
     known = benchmark_named(name)
@@ -245,12 +240,7 @@ def gaps(name: str, declared: Declared) -> Iterator[str]:
 
 
 def judge_answers(ctx: StageContext) -> None:
-    """Judge a policy's answers; writes `judgments.parquet`, `scores.parquet`, `summary.json`.
-
-    Raises:
-        UserError: No endpoint is configured for the judge, or the benchmark's files have changed.
-        HarnessError: The judge does not answer, the budget is used up, or a plug-in is missing.
-    """
+    """Judge a policy's answers; writes `judgments.parquet`, `scores.parquet`, `summary.json`."""
     from harness.worlds.real.evaluating import judge_of
 
     identity, model = str(ctx.settings["benchmark"]), str(ctx.settings["judge"])

@@ -142,12 +142,7 @@ class Scheme(Strict):
 
 
 def load_scheme(name: str, path: Path | None = None) -> Scheme:
-    """Return a scheme from a file, or our own version if the file lacks it.
-
-    Raises:
-        UserError: There is no such scheme.
-        RegistryError: Anything is wrong in the file; it carries every problem found.
-    """
+    """Return a scheme from a file, or our own version if the file lacks it."""
     if name not in METHODS:
         raise UserError(f"there is no evolving scheme `{name}`{documents.nearest(name, METHODS)}")
     if path is not None and name in (given := read_templates(path)):
@@ -156,11 +151,7 @@ def load_scheme(name: str, path: Path | None = None) -> Scheme:
 
 
 def read_templates(path: Path) -> dict[str, Scheme]:
-    """Read and check a templates file.
-
-    Raises:
-        RegistryError: Anything is wrong in it; it carries every problem found.
-    """
+    """Read and check a templates file."""
     file, document = documents.read_declared(path, _TemplatesFile, "`version` and `schemes`")
     problems = [p for name, s in file.schemes.items() for p in _problems(document, name, s)]
     if problems:
@@ -227,10 +218,6 @@ class EndpointGenerator:
         """Return the model's text; another `sample` draws another text.
 
         `label` is a human-readable purpose.
-
-        Raises:
-            HarnessError: The endpoint refuses everything or failed on every attempt, or the budget
-                is used up.
         """
         served = self.served
         request = ChatRequest(label, served.model, tuple(messages), served.settings, sample)
@@ -297,11 +284,7 @@ def _unquoted(text: str, parent: str) -> str:
 
 
 def replied(generator: EndpointGenerator, message: str, rng: np.random.Generator) -> str:
-    """Return a model's reply to a message from a plug-in's evolving method.
-
-    Raises:
-        NoReplyError: The model refused, or its reply was truncated.
-    """
+    """Return a model's reply to a message from a plug-in's evolving method."""
     sample = int(rng.integers(SAMPLES))
     written = generator.write([Message("user", message)], sample, "a rewrite by a plug-in")
     if written.refused or written.cut:

@@ -66,9 +66,6 @@ def judge_of(
 
     A reward model is named by its identity (`reward:owner/name@<commit>`). With a ledger, no key is
     required yet.
-
-    Raises:
-        UserError: It is not on this machine, or no endpoint is configured for it.
     """
     if name.startswith(REWARD_JUDGE):
         reward = rewards.load(name.removeprefix(REWARD_JUDGE), "one answer", dtype)
@@ -79,12 +76,7 @@ def judge_of(
 def evaluate(
     name: str, options: EvaluateOptions, say: Say = _ignore, progress: Progress = _ignore
 ) -> scores.Evaluated:
-    """Have a judge judge answers to a benchmark, or score published judgments.
-
-    Raises:
-        UserError: There is no such benchmark, or an option is wrong or missing.
-        HarnessError: An endpoint failed, or the budget is used up.
-    """
+    """Have a judge judge answers to a benchmark, or score published judgments."""
     options.check()
     kind, file = benchmark_class(name), options.judgments
     if file is not None:
@@ -228,13 +220,7 @@ _SHARES = {"A": 0.0, "B": 1.0, "C": 0.5}
 def calibrate(
     benchmark: str, options: EvaluateOptions, done: Callable[[int, int], None] = _ignore
 ) -> Calibration:
-    """Have a judge compare published answers, and save its agreement with the published judgments.
-
-    Raises:
-        UserError: There are no published judgments, the judge is not available, or an option is
-            wrong or missing.
-        HarnessError: The judge does not answer, or the budget is used up.
-    """
+    """Have a judge compare published answers, and save its agreement with published judgments."""
     options.check_budget()
     if benchmark != CALIBRATED_ON:
         raise UserError(

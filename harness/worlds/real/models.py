@@ -44,12 +44,7 @@ _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
 def identity_of(model: str) -> str:
-    """Return the identity, `owner/name@REVISION`, of a model named as in profiles.
-
-    Raises:
-        UserError: It is not a valid hub name, or the part after the `@` is not a commit.
-        HarnessError: A file cannot be read.
-    """
+    """Return the identity, `owner/name@REVISION`, of a model named as in profiles."""
     if model.partition("@")[0] == weights.NAME:
         return weights.IDENTITY
     name, pinned = _parted(model)
@@ -81,11 +76,7 @@ def policy_name(identity: str | None, trained: str) -> str:
 
 
 def place_of(model: str) -> Path | None:
-    """Return a model's folder on this machine, or None; no weights are read.
-
-    Raises:
-        UserError: It is not a valid hub name, or the part after the `@` is not a commit.
-    """
+    """Return a model's folder on this machine, or None; no weights are read."""
     if model.partition("@")[0] == weights.NAME:
         return weights.gguf_file()
     name, pinned = _parted(model)

@@ -63,12 +63,7 @@ def pool_settings(prompts: PromptSettings) -> dict[str, Json]:
 
 
 def read_pool(settings: Mapping[str, Json]) -> list[str]:
-    """Return the texts of a pool, in order.
-
-    Raises:
-        UserError: A dataset is not on this machine and cannot be downloaded.
-        HarnessError: The copy of a file's texts is gone or has changed.
-    """
+    """Return the texts of a pool, in order."""
     pool = cast(dict[str, Any], settings["pool"])
     if "hub" in pool:
         return _load(pool["hub"], pool["splits"], revision=pool["revision"])
@@ -83,11 +78,7 @@ def read_pool(settings: Mapping[str, Json]) -> list[str]:
 
 
 def size_of(settings: Mapping[str, Json]) -> int | None:
-    """Return a pool's number of texts without contacting the hub; None if it is not here.
-
-    Raises:
-        HarnessError: As `read_pool`.
-    """
+    """Return a pool's number of texts without contacting the hub; None if it is not here."""
     pool = cast(dict[str, Any], settings["pool"])
     if "hub" not in pool:
         return len(read_pool(settings))
@@ -207,9 +198,6 @@ def piece_bounds(size: int, x: int, pieces: int) -> list[int]:
 
     If the pool is slightly too small for all pieces (UltraFeedback's 59,720 prompts make six "10K"
     splits), the pieces are smaller, with sizes that differ by at most one.
-
-    Raises:
-        UserError: The pool is too small.
     """
     if size >= x * pieces:
         return [x * piece for piece in range(pieces + 1)]
@@ -243,9 +231,6 @@ def cut(settings: Mapping[str, Json], size: int) -> list[int]:
     """Return the positions of a stage's prompts in a pool of `size` texts.
 
     Matched prompts are any slice of the shuffled pool; others are whole pieces.
-
-    Raises:
-        UserError: The pool is too small.
     """
     seed, first, count = (cast(int, settings[name]) for name in ("seed", "first", "count"))
     if not settings.get("matched"):

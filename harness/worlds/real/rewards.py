@@ -50,12 +50,7 @@ def models_behind(named: str) -> list[str]:
 
 
 def load(identity: str, reads: Reads, dtype: str = "float32") -> Rewards:
-    """Return the reward model of an identity.
-
-    Raises:
-        UserError: Its files are missing or not a reward model, or a function has a pairwise role.
-        HarnessError: The available function does not match the identity.
-    """
+    """Return the reward model of an identity."""
     from harness.models.loading import fastest_device
     from harness.models.reward_model import (
         UNVERIFIED,

@@ -69,11 +69,7 @@ class PromptQuestion(Generic[Value]):
 def ask(
     scorer: ServedModel, question: PromptQuestion[Value], text: str
 ) -> tuple[Value | None, int]:
-    """Return a scorer's value for one text (or None), and the number of malformed replies.
-
-    Raises:
-        HarnessError: The endpoint did not answer or refused the text, or the budget is used up.
-    """
+    """Return a scorer's value for one text (or None), and the number of malformed replies."""
     for broken in range(ATTEMPTS):
         reply = scorer.client.ask(question.request(scorer, text, sample=broken))
         value = question.read(reply.text)
