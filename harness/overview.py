@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -10,6 +10,8 @@ from typing import Any, Literal, TypeVar
 from pydantic import BaseModel
 
 from harness.errors import UserError
+from harness.foreign import read_json
+from harness.project import results_dir
 from harness.registry import declared
 from harness.registry.claims import figure_claims
 from harness.registry.declared import deviations
@@ -26,6 +28,7 @@ _Read = TypeVar("_Read")
 class Listed(Output):
     tables: list[ListedTable]
     figures: list[ListedFigure]
+    profiles: list[ListedProfile]
 
 
 class ListedTable(Strict):
@@ -52,8 +55,53 @@ class ListedFigure(Strict):
     """Profiles that can run all of these rows."""
 
 
+RUNGS: Mapping[str, tuple[str, str, str]] = {
+    "micro": ("2 cores", "1 min", "0"),
+    "laptop": ("2 cores, 6 GB", "1 h", "0"),
+    "consumer-gpu": ("1 GPU, 24 GB", "5 h", "0"),
+    "single-gpu": ("1 GPU, 80 GB", "4 h", "0"),
+    "paper": ("8 GPUs, 80 GB", "5 h", "about 700"),
+}
+"""Machine, and time and dollars of table 4 with one seed. On GPUs nothing was measured: see
+`docs/one-gpu.md`."""
+
+
+class ListedProfile(Strict):
+    id: str
+    scale: str
+    machine: str
+    time: str
+    """Of table 4 with one seed."""
+    dollars: str
+    tables: int
+    """Published tables."""
+    seeds: int
+    """Seeds of the published table that has most."""
+
+
+def _listed_profiles(profiles: Mapping[str, Profile]) -> Iterator[ListedProfile]:
+    file = results_dir() / "index.json"
+    index = read_json(file.read_bytes()) if file.exists() else {}
+    for name, profile in profiles.items():
+        seeds = [
+            len(entry["seeds"])
+            for place, entry in index.items()
+            if entry["kind"] == "table" and place.startswith(f"{name}/")
+        ]
+        machine, time, dollars = RUNGS.get(name, ("", "", ""))
+        yield ListedProfile(
+            id=name,
+            scale=profile.scale,
+            machine=machine,
+            time=time,
+            dollars=dollars,
+            tables=len(seeds),
+            seeds=max(seeds, default=0),
+        )
+
+
 def list_declared() -> Listed:
-    """List the tables and figures with the profiles that can run them."""
+    """List the tables and figures with the profiles that can run them, and the profiles."""
     tables, profiles = declared.all_tables(), declared.all_profiles()
     return Listed(
         tables=[
@@ -80,6 +128,7 @@ def list_declared() -> Listed:
             )
             for figure in declared.all_figures().values()
         ],
+        profiles=list(_listed_profiles(profiles)),
     )
 
 

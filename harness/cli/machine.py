@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -30,6 +31,9 @@ TableArgument = Annotated[
 OneProfileOption = Annotated[
     str | None,
     common.option("--profile", "NAME", "What is missing for this profile, one per line."),
+]
+FullDoctorOption = Annotated[
+    bool, common.option("--full", None, "Why each thing is missing, and every way to get it.")
 ]
 OutputOption = Annotated[
     Path | None,
@@ -72,6 +76,7 @@ class Doctor(Output):
 def doctor(
     table: TableArgument = None,
     profile: OneProfileOption = None,
+    full: FullDoctorOption = False,
     as_json: common.JsonOption = False,
 ) -> None:
     """Show which profiles can run on this machine, and what is missing for one.
@@ -83,9 +88,9 @@ def doctor(
 
     if table is None and profile is None:
         found = [_readiness_of(each) for each in all_profiles().values()]
-        show = _profiles
+        show: Callable[[Doctor], Iterator[Any]] = _profiles
     else:
-        found, show = [_readiness(table, profile or DEFAULT_PROFILE)], _one
+        found, show = [_readiness(table, profile or DEFAULT_PROFILE)], partial(_one, full=full)
     emit(Doctor(work_dir=str(work_dir()), profiles=found), as_json, show)
     if not any(each.ready for each in found):
         raise typer.Exit(1)
@@ -165,17 +170,22 @@ def download(
         print_json(Downloaded(fetched=found))
 
 
-def _one(found: Doctor) -> Iterator[Any]:
-    """Yield a line per missing thing and per score that a run will lack."""
+def _one(found: Doctor, full: bool) -> Iterator[Any]:
+    """Yield the command that downloads, then a line per missing thing and score."""
     from harness.worlds.needs import to_download
 
     (one,) = found.profiles
-    yield from (unbroken(f"not measured: {text}") for text in one.unavailable)
-    yield from (unbroken(f"missing: {it.line}") for it in one.missing)
     of = one.profile if one.table is None else f"{one.table} on {one.profile}"
-    more = to_download(one.missing, one.asked_as, one.table)
-    cannot = f"{of} cannot run here: {counted(len(one.missing), 'thing')} missing.{more}"
-    yield unbroken(f"{of} can run here." if one.ready else f"\n{cannot}")
+    if one.ready:
+        yield unbroken(f"{of} can run here.")
+    else:
+        more = to_download(one.missing, one.asked_as, one.table)
+        why = "" if full else " (--full: why, and other ways)"
+        yield unbroken(f"{of} cannot run here: {counted(len(one.missing), 'thing')} missing{why}.")
+        yield from map(unbroken, more.splitlines()[1:])
+        yield ""
+    yield from (unbroken(f"missing: {it.line if full else it.short}") for it in one.missing)
+    yield from (unbroken(f"not measured: {text}") for text in one.unavailable)
 
 
 def _profiles(found: Doctor) -> Iterator[Any]:

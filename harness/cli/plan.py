@@ -16,10 +16,15 @@ if TYPE_CHECKING:
 app = typer.Typer(rich_markup_mode=None)
 
 
+MOST_FAILURES = 3
+"""Failed stages that are named without `--full`."""
+
+
 @app.command("plan", epilog="Example: harness plan table4 --seeds 0-4")
 @common.takes(common.RunArguments)
 def plan(
     asked: common.RunArguments,
+    full: common.FullOption = False,
     as_json: common.JsonOption = False,
 ) -> None:
     """Show what a run would compute: stages done, missing and failed, and what the rest takes.
@@ -27,15 +32,31 @@ def plan(
     The time is scaled from finished stages in this store. Requests to paid endpoints are listed
     with their price. `all-offline` and `all` skip the tables that the profile can't run.
     """
-    show_plan(asked.selection.plan(jobs=asked.jobs), as_json)
+    show_plan(asked.selection.plan(jobs=asked.jobs), as_json, full)
 
 
-def show_plan(planned: RunPlan, as_json: bool) -> None:
-    emit(planned.summary, as_json, lambda summary: _text(summary, planned.again))
+def show_plan(planned: RunPlan, as_json: bool, full: bool = False) -> None:
+    emit(planned.summary, as_json, lambda summary: _text(summary, planned.again, full))
 
 
-def _text(summary: PlanSummary, again: str) -> Iterator[Any]:
+def _text(summary: PlanSummary, again: str, full: bool) -> Iterator[Any]:
     yield summary.headline
+    if summary.left_out and not full:
+        yield f"Left out: {', '.join(it.table for it in summary.left_out)}."
+    failures = summary.failures if full else summary.failures[:MOST_FAILURES]
+    for failure in failures:
+        yield f"failed: {failure.stage} ({failure.fingerprint[:12]}): {failure.reason}"
+    if summary.requests:
+        yield from _requests(summary)
+    if full:
+        yield from _parts(summary)
+    yield "" if full else "\nEach kind of stage, table and failure: --full"
+    if summary.stages.done < summary.stages.total:
+        yield unbroken(f"Compute it: harness run {again}")
+
+
+def _parts(summary: PlanSummary) -> Iterator[Any]:
+    """Yield the stages by table and by kind."""
     if summary.tables:
         lines = [
             (line.table, *map(str, (line.rows, line.runs, line.stages.total, line.stages.done)))
@@ -48,12 +69,8 @@ def _text(summary: PlanSummary, again: str) -> Iterator[Any]:
     counts = [*((kind.kind, kind) for kind in summary.kinds), ("all", summary.stages)]
     cells = [(name, str(c.total), str(c.done), str(c.missing), str(c.failed)) for name, c in counts]
     yield text_table(("stages", "total", "done", "missing", "failed"), cells, right="1234")
-    for failure in summary.failures:
-        yield f"failed: {failure.stage} ({failure.fingerprint[:12]}): {failure.reason}"
-    if summary.requests:
-        yield from _requests(summary)
-    if summary.stages.done < summary.stages.total:
-        yield unbroken(f"\nCompute it: harness run {again}")
+    if summary.untimed:
+        yield f"never timed in this store: {', '.join(summary.untimed)}"
 
 
 def left_out(summary: PlanSummary) -> Iterator[str]:
@@ -79,6 +96,6 @@ def _requests(summary: PlanSummary) -> Iterator[Any]:
     head = ("asked", "model", "requests", "$ per M in, out", "dollars")
     yield text_table(head, rows, right="234")
     yield (
-        f"Requests of typical length at the {read_prices().origin}. `harness run --budget-usd` "
-        "stops before more is spent."
+        f"Typical lengths, prices of {read_prices().as_of}; `harness run --budget-usd` stops before more is "
+        "spent."
     )

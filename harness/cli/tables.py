@@ -12,7 +12,7 @@ from harness.cli.common import bold, console, emit, print_json, text_table, unbr
 from harness.words import counted
 
 if TYPE_CHECKING:
-    from harness.overview import Listed, ShownFigure
+    from harness.overview import Listed, ListedProfile, ShownFigure
     from harness.registry.schema import Row, Table
 
 FilesArgument = Annotated[
@@ -25,7 +25,7 @@ app = typer.Typer(rich_markup_mode=None)
 
 @app.command("list", epilog="Example: harness list --json")
 def list_tables(as_json: common.JsonOption = False) -> None:
-    """List the tables and figures, their sizes, and the profiles that can run them."""
+    """List the tables and figures with the profiles that can run them, and what each takes."""
     from harness.overview import list_declared
 
     emit(list_declared(), as_json, _list)
@@ -39,12 +39,25 @@ def _list(listed: Listed) -> Iterator[Any]:
     figures = [
         (item.id, item.title, item.drawn, _in_short(item.runnable)) for item in listed.figures
     ]
-    yield text_table(("table", "title", "rows × columns", "runs on"), tables, right="2")
+    yield text_table(("table", "title", "size", "runs on"), tables, right="2")
     yield ""
     yield text_table(("figure", "title", "kind", "runs on"), figures)
+    profiles = [
+        (it.id, it.machine, it.time, it.dollars, _published(it)) for it in listed.profiles
+    ]
+    yield ""
+    head = ("profile", "machine", "time", "dollars", "published")
+    yield text_table(head, profiles, right="23")
+    yield "Time and dollars: table 4 with one seed; on GPUs estimates, since none was used yet."
     runnable = [*(item.runnable for item in listed.tables), *(it.runnable for it in listed.figures)]
     if not all(runnable):
         yield "\nnot yet: no profile can run it; `harness run TABLE` says what is missing."
+
+
+def _published(profile: ListedProfile) -> str:
+    if not profile.tables:
+        return "none"
+    return f"{counted(profile.tables, 'table')}, {counted(profile.seeds, 'seed')}"
 
 
 def _in_short(able: Sequence[str]) -> str:

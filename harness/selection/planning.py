@@ -128,8 +128,8 @@ class PlanSummary(Output):
         done = f"{stages.done} done, {left} to compute{retried}"
         if self.estimated_s is None:
             return (
-                f"{done}; no estimate of the time, since this store has no finished stage at "
-                f"{self.profile} of the kind {', '.join(self.untimed)}."
+                f"{done}; no estimate of the time before each kind of stage has run once at "
+                f"{self.profile}."
             )
         return f"{done}: about {duration(self.estimated_s)} with {counted(self.jobs, 'worker')}."
 

@@ -57,6 +57,16 @@ class Missing(Strict):
     def line(self) -> str:
         return f"{self.what}: {self.why}" + (f"; {self.do}" if self.do else "")
 
+    @property
+    def short(self) -> str:
+        """What to do first; why it is missing, where `harness download` gets it."""
+        first = self.do.partition(" (")[0].partition(", or ")[0]
+        return f"{self.what}: {self.why if self.is_downloaded else first or self.why}"
+
+    @property
+    def is_downloaded(self) -> bool:
+        return self.what.partition(" ")[0] in ("model", "prompts", "benchmark")
+
     @classmethod
     def because(cls, what: str, error: HarnessError) -> Missing:
         """Build one from a message of the form `problem; what to do`."""
@@ -213,8 +223,7 @@ class Demand:
         trains = self.stages is None or not self.stages.keys().isdisjoint(TRAINING_KINDS)
         needed = hardware.devices if trains else 1
         if there < needed:
-            do = "run on a machine that has them, or choose a smaller profile"
-            yield Missing(what="GPU", why=f"{there} here, {needed} needed", do=do)
+            yield Missing(what="GPU", why=f"{there} here, {needed} needed", do="")
 
     def _missing_engines(self) -> Iterator[Missing]:
         engines = [self.profile.engine] if self.served else []
@@ -249,10 +258,10 @@ def refuse_missing(
 
 def to_download(missing: Iterable[Missing], profile: str, name: str | None) -> str:
     """Return a line with the command that downloads what is missing; empty if nothing can be."""
-    if {"model", "prompts", "benchmark"}.isdisjoint(it.what.partition(" ")[0] for it in missing):
+    if not any(it.is_downloaded for it in missing):
         return ""
     asked = f"{name or ''} --profile {profile}".lstrip()
-    return f"\nModels, prompts and benchmarks: harness download {asked}"
+    return f"\nDownload models, prompts and benchmarks: harness download {asked}"
 
 
 def _place(profile: Profile, name: str) -> str:
@@ -305,7 +314,7 @@ def _missing_engine(engine: str) -> Iterator[Missing]:
     if found is None:
         do = f"set {variable} to the Python of an environment that has it"
         if engine == "vllm":
-            do += ", or type `python -m pip install -e '.[vllm]'`"
+            do = f"type `python -m pip install -e '.[vllm]'`, or {do}"
         yield Missing(what=what, why="not installed here", do=do)
 
 

@@ -98,7 +98,7 @@ def test_the_time_at_a_profile_of_ones_own_is_that_of_its_stages_in_the_store(
     """Seed 0 was computed, in no time; so the others are estimated from it."""
     asked = ("plan", "table4", "--rows", "dpo-1", "--profile", str(mini), "--seeds")
     said = " ".join(call(*asked, "0").stdout.split())
-    assert "no estimate of the time, since this store has no finished stage at mini" in said
+    assert "no estimate of the time before each kind of stage has run once at mini" in said
     assert "train" in says("plan", *asked, "0")["untimed"]
     store, table = Store(folders / "store"), load_tables()["table4"]
     profile = load_profiles(mini)["mini"]
@@ -127,6 +127,9 @@ def test_a_plan_lists_the_requests_to_paid_models(
     for part in ("$ per M in, out", "10, 30", "prices of 20", "no estimate of the time"):
         assert part in text
     assert says("plan", "plan", "table4", "--seeds", "0")["requests"] == []
+    lines = call("plan", "all", "--profile", "paper").stdout.splitlines()
+    assert len(lines) <= 16
+    assert "Left out: choosing, reward-models, selectors." in lines
     everything = says("plan", "plan", "all", "--profile", "paper", "--seeds", "0")
     left_out = [line["table"] for line in everything["left_out"]]
     assert left_out == ["choosing", "reward-models", "selectors"]

@@ -13,6 +13,8 @@ from harness.registry.declared import all_profiles, all_tables
 from harness.registry.profile import table_at, unsupported
 from harness.sweep.declaration import FOLDER
 
+ROOT = Path(__file__).resolve().parents[2]
+
 pytestmark = pytest.mark.usefixtures("declared_anew")
 
 
@@ -33,6 +35,19 @@ def test_list_names_every_table_with_the_paper_s_362_values(says: Any) -> None:
         "paper_values": 45,
         "runnable": list(all_profiles()),
     }
+
+
+def test_list_says_what_each_profile_takes_as_the_page_about_gpus_does(says: Any) -> None:
+    listed = {profile["id"]: profile for profile in says("list", "list")["profiles"]}
+    assert list(listed) == list(all_profiles())
+    assert all(it["machine"] and it["time"] and it["dollars"] for it in listed.values())
+    assert (listed["micro"]["tables"], listed["micro"]["seeds"]) == (20, 10)
+    assert listed["paper"]["tables"] == 0
+    page = (ROOT / "docs" / "one-gpu.md").read_text(encoding="utf-8")
+    for name in ("consumer-gpu", "single-gpu", "paper"):
+        (line,) = [line for line in page.splitlines() if line.startswith(f"| `{name}` |")]
+        *_, time, dollars = [cell.strip() for cell in line.strip("|").split("|")]
+        assert (listed[name]["time"], listed[name]["dollars"]) == (time, dollars)
 
 
 def test_a_table_is_runnable_only_where_each_of_its_cells_is(says: Any) -> None:
