@@ -95,7 +95,5 @@ def _requests(summary: PlanSummary) -> Iterator[Any]:
     yield ""
     head = ("asked", "model", "requests", "$ per M in, out", "dollars")
     yield text_table(head, rows, right="234")
-    yield (
-        f"Typical lengths, prices of {read_prices().as_of}; `harness run --budget-usd` stops before more is "
-        "spent."
-    )
+    dated = read_prices().as_of
+    yield f"Typical lengths, prices of {dated}; `harness run --budget-usd` is a hard limit."

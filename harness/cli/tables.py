@@ -42,9 +42,7 @@ def _list(listed: Listed) -> Iterator[Any]:
     yield text_table(("table", "title", "size", "runs on"), tables, right="2")
     yield ""
     yield text_table(("figure", "title", "kind", "runs on"), figures)
-    profiles = [
-        (it.id, it.machine, it.time, it.dollars, _published(it)) for it in listed.profiles
-    ]
+    profiles = [(it.id, it.machine, it.time, it.dollars, _published(it)) for it in listed.profiles]
     yield ""
     head = ("profile", "machine", "time", "dollars", "published")
     yield text_table(head, profiles, right="23")

@@ -14,6 +14,7 @@ from harness.errors import UserError
 from harness.pipeline.algorithm import Planner, Run
 from harness.pipeline.factory import KINDS
 from harness.pipeline.studies import RewardStudy, plan_study
+from harness.registry.declared import all_profiles
 from harness.registry.figures import (
     Figure,
     RatingsFigure,
@@ -91,8 +92,10 @@ def plan_table(
         wanted = tuple(row for row in table.rows if row.id in named)
     reasons = table_unsupported(table, profile, wanted)
     if reasons:
+        able = [n for n, p in all_profiles().items() if not table_unsupported(table, p, wanted)]
+        others = f"; on {', '.join(f'`{name}`' for name in able)} it can" if able else ""
         raise UserError(
-            f"`{table.id}` cannot run on the profile `{profile.name}`: " + "; ".join(reasons)
+            f"`{table.id}` cannot run on the profile `{profile.name}`: {'; '.join(reasons)}{others}"
         )
     recipes: dict[str, tuple[Recipe, RowKind]] = {}
     benchmarks: dict[str, set[str]] = {}

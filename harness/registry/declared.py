@@ -95,6 +95,11 @@ def table_files(dirs: Sequence[Path] | None = None) -> list[Path]:
 
 
 def find_table(tables: Mapping[str, Table], name: str) -> Table:
+    if name == "table3":
+        raise UserError(
+            "table 3 of the paper defines the informativeness metrics and has no numbers; they are "
+            "in `harness/eva/informativeness.py`, and `table4` compares them"
+        )
     return find("table", tables, name)
 
 

@@ -395,7 +395,29 @@ def _message(item: Mapping[str, Any], model: type[BaseModel], loc: Loc) -> str:
     if kind == "value_error":
         return str(item["ctx"]["error"])
     shown = f", not `{_short(value)}`" if isinstance(value, str | int | float | bool | None) else ""
-    return f"{item['msg'][:1].lower()}{item['msg'][1:]}{shown}"
+    return f"{must_be(item)}{shown}"
+
+
+_KINDS = {
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "string": "a text",
+    "tuple": "a list",
+    "list": "a list",
+    "dict": "settings by name",
+    "model": "settings by name",
+}
+
+
+def must_be(item: Mapping[str, Any]) -> str:
+    """Return what pydantic expected of a value, such as `must be a whole number`."""
+    kind, _, what = item["type"].partition("_")
+    if kind in _KINDS and what in ("type", "parsing", "from_float", "attributes_type"):
+        return f"must be {_KINDS[kind]}"
+    text = str(item["msg"])
+    says, said = "Input should ", text.removeprefix("Input should ")
+    return f"must {said}" if text.startswith(says) else f"{text[:1].lower()}{text[1:]}"
 
 
 def _dotted(loc: Loc) -> str:

@@ -8,13 +8,15 @@ Overrides become part of the recipe or profile, and enter identities like any ot
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from harness.errors import UserError
-from harness.registry.documents import YamlFault, nearest, parse_yaml
+from harness.registry.documents import YamlFault, must_be, nearest, parse_yaml
 from harness.registry.recipe import flattened, merge
 from harness.strict import models_in
 
@@ -53,14 +55,19 @@ def overridden(
     try:
         return model.model_validate(merge(data, settings))
     except ValidationError as error:
-        raise UserError(f"--set {part}: {first_fault(error)}") from error
+        now = flattened(model.model_validate(data).model_dump(mode="json", by_alias=True))
+        raise UserError(f"--set {part}: {first_fault(error, now)}") from error
 
 
-def first_fault(error: ValidationError) -> str:
+def first_fault(error: ValidationError, now: Mapping[str, Any] = MappingProxyType({})) -> str:
+    """Return what is wrong with the first setting that is; `now` are values that are right."""
     first = error.errors(include_url=False)[0]
     where = ".".join(str(part) for part in first["loc"])
-    what = str(first["ctx"]["error"]) if first["type"] == "value_error" else first["msg"]
-    return f"{where}: {what}" if where else what
+    if first["type"] == "value_error":
+        what = str(first["ctx"]["error"])
+        return f"{where}: {what}" if where else what
+    example = f", e.g. {json.dumps(now[where])}" if where in now else ""
+    return f"`{where}` {must_be(first)}{example}"
 
 
 def nested(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -48,8 +48,8 @@ def test_what_is_set_is_what_a_declaration_would_have_said() -> None:
         ("recipe..size=2", "write `recipe.NAME=VALUE`"),
         ("recipe.sizes=2", "there is no such setting; did you mean `recipe.size`"),
         ("recipe.creator.metrik=var", "did you mean `recipe.creator.metric`"),
-        ("recipe.creator.metric=best", "--set recipe: creator.metric: Input should be"),
-        ("recipe.size=many", "--set recipe: size: "),
+        ("recipe.creator.metric=best", "--set recipe: `creator.metric` must be "),
+        ("recipe.size=many", "--set recipe: `size` must be a whole number, e.g. 1"),
         ("recipe.chain=[human", "the value is not valid YAML"),
     ],
 )

@@ -81,15 +81,15 @@ def test_the_demo_is_valid(tmp_path: Path) -> None:
             "[human, eva]",
             "human, eva",
             11,
-            "chain: input should be a valid tuple, not `human, eva`",
+            "chain: must be a list, not `human, eva`",
         ),
         (
             'source: {section: "4", table: 4, caption: "A demo."}',
             "source: mine",
             5,
-            "source: input should be a valid dictionary or instance of PaperSource, not `mine`",
+            "source: must be settings by name, not `mine`",
         ),
-        ("table: 4,", "table: four,", 5, "source.table: input should be a valid integer, "),
+        ("table: 4,", "table: four,", 5, "source.table: must be a whole number, "),
         (
             "recipe: {chain: [human]}",
             "recipe: {chain: [human],\n      creator: {metric: var}}",

@@ -91,7 +91,7 @@ LINES = HEAD + "kind: iterations\ncolumn: ah_wr\npanels:\n  all:\n    eva: {1: t
             "`table8/rloo-eva-1x` has another run in each column",
         ),
         (REWARDS + "row: table4\niteration: 1\n", "row: string should match pattern"),
-        (REWARDS + "row: table4/dpo-1\niteration: 0\n", "iteration: input should be greater"),
+        (REWARDS + "row: table4/dpo-1\niteration: 0\n", "iteration: must be greater"),
         (REWARDS + "row: table4/dpo-1\niteratoin: 1\n", "did you mean `iteration`?"),
         (HEAD + "kind: gain\n", "kind: `gain` is not known; did you mean `gains`?"),
         (HEAD, "kind: this key is missing; add it"),
