@@ -53,7 +53,7 @@ HOMES = {
     "datasets": {"training", "worlds/real"},
     "torch": {"models", "inference", "training", "worlds/embedded", "worlds/instructions"},
     "transformers": {"models", "inference", "training", "worlds/embedded", "worlds/instructions"},
-    "httpcore2": {"endpoint"},
+    "httpx2": {"endpoint"},
     "alpaca_eval": {"evaluation"},
     "lm_eval": {"evaluation"},
     "yaml": {"registry"},  # read in one place

@@ -4,9 +4,8 @@ All model requests go through `Connection`: chats to judges and creators through
 completions of token ids to policy servers (`harness.inference`). A plug-in's judge is a function in
 place of an endpoint.
 
-Connections are never reused (`Connection: close`), so bytes of one reply cannot leak into another.
-Replies are asked for as they are, never unpacked, and read as UTF-8, whatever their headers say.
-Redirects are not followed, because prompts and answers are meant only for the configured address.
+Connections are never reused, so bytes of one reply cannot leak into another. Redirects are not
+followed, because prompts and answers are meant only for the configured address.
 
 The key is read from an environment variable for each request. Should an endpoint repeat it, it is
 taken out of the reply before anything else sees that.
@@ -14,7 +13,6 @@ taken out of the reply before anything else sees that.
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 from collections.abc import Callable, Mapping
@@ -30,7 +28,7 @@ from harness.extensions import JUDGES
 from harness.foreign import ForeignTextError, error_in_a_line, in_a_line, read_json
 
 if TYPE_CHECKING:
-    import httpcore2
+    import httpx2
 
 PROVIDERS: Mapping[str, tuple[str, str]] = {
     "gpt-": ("https://api.openai.com/v1", "OPENAI_API_KEY"),
@@ -44,9 +42,6 @@ SHORTEST_SECRET = 8
 
 LONGEST_QUOTE = 200
 """Maximum characters quoted from an endpoint's error message."""
-
-MOST_BYTES = 1 << 25
-"""Maximum bytes of a reply: ten times the longest reply of any model."""
 
 TIMEOUT_S = 180.0
 
@@ -101,7 +96,7 @@ class Connection:
         self._closed = threading.Event()
         self._retrying = retrying(attempts, tenacity.sleep_using_event(self._closed))
         self._opening = threading.Lock()
-        self._opened: httpcore2.ConnectionPool | None = None
+        self._opened: httpx2.Client | None = None
 
     @property
     def host(self) -> str:
@@ -137,14 +132,10 @@ class Connection:
     def _ask(self, method: str, path: str, body: Mapping[str, Any] | None, what: str) -> Any:
         what = in_a_line(what, 80)
         reply = self._exchange(method, path, body, what)
-        headers = {name.lower(): self._redact(value) for name, value in reply.headers}
-        packed = headers.get(b"content-encoding", "identity").strip().lower() != "identity"
-        text = "" if packed else self._redact(reply.content)
-        if not 200 <= reply.status < 300:
+        text = self._redact(reply.content)
+        if not reply.is_success:
             model = None if body is None else body.get("model")
-            raise self._failure(reply.status, headers, text, what, model)
-        if packed:
-            raise LostError(f"The reply of {self.host} to {what} is packed, unlike what was asked")
+            raise self._failure(reply, text, what, model)
         try:
             return read_json(text)
         except ForeignTextError as error:
@@ -154,46 +145,38 @@ class Connection:
 
     def _exchange(
         self, method: str, path: str, body: Mapping[str, Any] | None, what: str
-    ) -> httpcore2.Response:
-        import httpcore2
+    ) -> httpx2.Response:
+        import httpx2
 
-        headers: dict[bytes | str, bytes | str] = {
-            "Accept": "application/json", "Accept-Encoding": "identity", "Connection": "close",
-            "User-Agent": "eva-harness",
-        }  # fmt: skip
-        if (key := self.key) is not None:
-            headers["Authorization"] = f"Bearer {key}"
-        content = None
-        if body is not None:
-            headers["Content-Type"] = "application/json"
-            content = json.dumps(body).encode()
+        headers = {} if (key := self.key) is None else {"Authorization": f"Bearer {key}"}
+        url = f"{self.address}{path}"
         try:
-            return self._pool.request(
-                method, f"{self.address}{path}", headers=headers, content=content
-            )
-        except (httpcore2.ConnectError, httpcore2.ConnectTimeout, httpcore2.ProxyError) as error:
+            return self._client.request(method, url, headers=headers, json=body)
+        except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.ProxyError) as error:
             why = in_a_line(str(error), LONGEST_QUOTE)
             raise OverloadedError(
                 f"{self.host} cannot be reached ({why}); is the server running?"
             ) from None
-        except httpcore2.TimeoutException:
+        except httpx2.TimeoutException:
             raise LostError(
                 f"{self.host} did not reply within {self.timeout_s:g} s to {what}"
             ) from None
-        except (httpcore2.NetworkError, httpcore2.ProtocolError) as error:
+        except httpx2.RequestError as error:
             raise LostError(
                 f"The reply of {self.host} to {what} broke off ({error_in_a_line(error)})"
             ) from None
 
     @property
-    def _pool(self) -> httpcore2.ConnectionPool:
-        from harness.endpoint.transport import open_pool
+    def _client(self) -> httpx2.Client:
+        import httpx2
 
         with self._opening:
             if self._closed.is_set():
                 raise HarnessError(f"The connection to {self.host} was closed")
             if self._opened is None:
-                self._opened = open_pool(self.address, self.timeout_s, MOST_BYTES)
+                limits = httpx2.Limits(max_connections=None, max_keepalive_connections=0)
+                agent = {"User-Agent": "eva-harness", "Connection": "close"}
+                self._opened = httpx2.Client(timeout=self.timeout_s, limits=limits, headers=agent)
             return self._opened
 
     def _redact(self, received: bytes) -> str:
@@ -202,8 +185,9 @@ class Connection:
         return text.replace(key, REDACTED) if len(key) >= SHORTEST_SECRET else text
 
     def _failure(
-        self, status: int, headers: Mapping[bytes, str], text: str, what: str, model: str | None
+        self, reply: httpx2.Response, text: str, what: str, model: str | None
     ) -> HarnessError:
+        status = reply.status_code
         if status in (401, 403):
             # The endpoint's message often contains part of the key.
             return UserError(
@@ -213,9 +197,10 @@ class Connection:
         details = _details(text)
         words = _quote(str(details.get("message", text)))
         if 300 <= status < 400:
+            place = _quote(reply.headers.get("location", "nowhere"))
             return UserError(
-                f"{self.host} sends requests on to {_quote(headers.get(b'location', 'nowhere'))} "
-                f"(HTTP {status}), which is not followed; give the address that answers itself"
+                f"{self.host} sends requests on to {place} (HTTP {status}), which is not "
+                "followed; give the address that answers itself"
             )
         if status == 404:
             return UserError(
@@ -233,7 +218,7 @@ class Connection:
                 "command again to go on"
             )
         if status in (408, 409, 425, 429, 503):
-            wait = headers.get(b"retry-after", "")
+            wait = reply.headers.get("retry-after", "")
             return OverloadedError(
                 f"{self.host} turned {what} away (HTTP {status}: {words})",
                 float(wait) if wait.isascii() and wait.isdecimal() else None,

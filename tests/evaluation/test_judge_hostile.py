@@ -1,10 +1,8 @@
-"""Replies that no honest endpoint sends: kept once, counted within bounds, waited for no longer."""
+"""Replies that no honest endpoint sends: kept once, and counted within bounds."""
 
 from __future__ import annotations
 
-import gzip
 import json
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -12,7 +10,6 @@ from typing import Any
 import pytest
 from judge_stand_in import PRICE, StandIn, ask_for, client_of, completion
 
-from harness.endpoint import connection
 from harness.endpoint.budget import BudgetReachedError
 from harness.endpoint.connection import Endpoint
 from harness.endpoint.errors import UnansweredError
@@ -22,29 +19,6 @@ from harness.evaluation.benchmarks.mt_bench import parse_rating
 from harness.worlds.real.scoring import only_field
 
 DEEP = "[" * 100_000 + "]" * 100_000
-
-
-HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 9000000\r\n\r\n"
-
-
-class Pours:
-    """Answers with a head and then with the same bytes again and again, until nobody reads."""
-
-    def __init__(self, data: bytes, gap_s: float = 0.0, head: bytes = HEAD) -> None:
-        self.closed = threading.Event()
-        self._data, self._gap_s, self._head = data, gap_s, head
-
-    def __call__(self, body: Any, times: int) -> Any:
-        return self._pour
-
-    def _pour(self, request: Any, body: Any) -> None:
-        request.wfile.write(self._head)
-        try:
-            while not threading.Event().wait(self._gap_s):
-                request.wfile.write(self._data)
-                request.wfile.flush()
-        except OSError:
-            self.closed.set()
 
 
 def sends(data: bytes, status: int = 200, **headers: str) -> Any:
@@ -92,60 +66,11 @@ def test_a_rating_that_is_not_on_the_scale_is_none(number: str) -> None:
     assert parse_rating(f"[[{number}]], no, [[7]]") is None
 
 
-@pytest.mark.parametrize(
-    ("head", "data"),
-    [
-        (HEAD, b" "),
-        (b"HTTP/1.1 200 OK\r\n", b"X-Drop: 1\r\n"),
-        (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
-    ],
-    ids=["body", "headers", "100 Continue"],
-)
-def test_a_reply_that_drips_is_a_timeout_of_the_whole_request(
-    tmp_path: Path, head: bytes, data: bytes
-) -> None:
-    """A piece every 20 ms never leaves the gap of 0.3 s; then the socket is closed."""
-    reply = Pours(data, gap_s=0.02, head=head)
-    with StandIn(instead=reply) as server:
-        client = client_of(server, tmp_path, timeout_s=0.3, attempts=1)
-        begun = time.monotonic()
-        with pytest.raises(UnansweredError, match=r"did not reply within 0.3 s to prompt a"):
-            client.ask(ask_for("a"))
-        assert time.monotonic() - begun < 3.0
-        assert reply.closed.wait(3.0)
-
-
-def test_a_reply_without_end_is_broken_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "MOST_BYTES", 10_000)
-    with StandIn(instead=Pours(b" " * 1000)) as server:
-        client = client_of(server, tmp_path, attempts=1)
-        with pytest.raises(UnansweredError, match=r"broke off"):
-            client.ask(ask_for("a"))
-
-
-@pytest.mark.parametrize("encoding", ["gzip", "GZIP", "br", "identity, gzip"])
-def test_a_reply_that_is_packed_is_refused_unread(tmp_path: Path, encoding: str) -> None:
-    """A little gzip can become gigabytes, so no reply is ever unpacked."""
-    packed = gzip.compress(json.dumps(completion("fine")).encode())
-    with StandIn(instead=sends(packed, Content_Encoding=encoding)) as server:
-        client = client_of(server, tmp_path, attempts=1)
-        with pytest.raises(UnansweredError, match="is packed"):
-            client.ask(ask_for("a"))
-        assert server.headers[0]["accept-encoding"] == "identity"
-    assert client.ledger.spending.usd_unconfirmed > 0
-
-
-def test_a_reply_may_say_that_it_is_not_packed(tmp_path: Path) -> None:
-    plain = json.dumps(completion("fine")).encode()
-    with StandIn(instead=sends(plain, Content_Encoding="identity")) as server:
-        assert client_of(server, tmp_path).ask(ask_for("a")).text == "fine"
-
-
 ESCAPES = "\x1b]0;owned\x07\x1b[2J \x9b2J\u202e\nharness: all is well"
 """Words that a terminal, or who reads it, would obey."""
 
 
-@pytest.mark.parametrize("status", [400, 404, 409, 418, 429, 500, 503])
+@pytest.mark.parametrize("status", [400, 404, 429, 500])
 @pytest.mark.parametrize("shape", ["message", "text"])
 def test_what_an_endpoint_says_is_one_printable_line(
     tmp_path: Path, status: int, shape: str
@@ -167,15 +92,6 @@ def test_where_a_redirect_leads_is_one_printable_line(tmp_path: Path) -> None:
     assert "which is not followed" in str(caught.value)
     assert "owned" in str(caught.value)
     assert str(caught.value).isprintable()
-
-
-@pytest.mark.parametrize("charset", ["zip", "base64", "utf-7", "no-such"])
-def test_a_charset_decides_nothing(tmp_path: Path, charset: str) -> None:
-    """JSON is UTF-8; some names made the HTTP library fail with an `AssertionError`."""
-    data = json.dumps(completion("caf\u00e9"), ensure_ascii=False).encode()
-    kind = f"application/json; charset={charset}"
-    with StandIn(instead=sends(data, Content_Type=kind)) as server:
-        assert client_of(server, tmp_path).ask(ask_for("a")).text == "caf\u00e9"
 
 
 def test_money_stays_reserved_where_nobody_knows_what_happened(

@@ -207,14 +207,6 @@ def _silent(handler: Handler, body: Body) -> None:
     with_patience(handler, lambda: None)
 
 
-def _dripping(handler: Handler, body: Body) -> None:
-    """Send a byte now and then, for ever."""
-    handler.send_response(200)
-    handler.send_header("Content-Length", "1000000")
-    handler.end_headers()
-    with_patience(handler, lambda: handler.wfile.write(b" "))
-
-
 def with_patience(handler: Handler, do: Callable[[], object]) -> None:
     """Do something every now and then until the client has gone."""
     handler.connection.settimeout(0.2)
@@ -243,7 +235,6 @@ FAILURES: dict[str, Answers] = {
     "reset": _reset,
     "half": _half,
     "silent": _silent,
-    "dripping": _dripping,
     "empty": _raw(b""),
     "no JSON": _raw(b"<!doctype html><script>alert(1)</script>"),
     "a list": _raw(b"[1, 2]"),
