@@ -48,15 +48,7 @@ def read_json(text: str | bytes) -> Any:
 
 
 def read_plain(path: Path, most: int = -1) -> bytes:
-    """Read a regular file, refusing pipes and devices, which might never end.
-
-    Args:
-        path: The file, or a link to it.
-        most: Maximum bytes to read; -1 for all.
-
-    Raises:
-        OSError: It cannot be read, or is not a regular file.
-    """
+    """Read a regular file, refusing pipes and devices, which might never end."""
     mode = path.stat().st_mode
     if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
         raise OSError(errno.EINVAL, "not a regular file", str(path))

@@ -58,11 +58,7 @@ def results_dir() -> Path:
 
 
 def publishing_dir() -> Path:
-    """Return the folder of published results, for writing.
-
-    Raises:
-        UserError: There is no checkout.
-    """
+    """Return the folder of published results, for writing."""
     if checkout() is None:
         raise UserError(
             "results are published in a clone of the project: "
@@ -72,11 +68,7 @@ def publishing_dir() -> Path:
 
 
 def work_dir() -> Path:
-    """Return the folder that runs write to.
-
-    This is `HARNESS_WORK`, else `.harness/` in the current folder's checkout or, outside of any, in
-    the current folder.
-    """
+    """Return the folder to write to: `HARNESS_WORK`, else the checkout's or here `.harness/`."""
     return _named("HARNESS_WORK") or (_entered(_current()) or _current()) / ".harness"
 
 
@@ -107,10 +99,7 @@ def evaluations_dir() -> Path:
 
 
 def benchmarks_dir() -> Path:
-    """Return the folder of benchmark files, with a subfolder per benchmark.
-
-    This is `HARNESS_BENCHMARKS`, else `benchmarks/` in the work folder.
-    """
+    """Return the folder of benchmark files: `HARNESS_BENCHMARKS`, or in the work folder."""
     return _named("HARNESS_BENCHMARKS") or work_dir() / "benchmarks"
 
 

@@ -38,11 +38,7 @@ def silence() -> None:
 
 
 def worker_environment(threads: int = 1) -> dict[str, str]:
-    """Return the environment for a worker process.
-
-    Args:
-        threads: Compute threads of the worker.
-    """
+    """Return the environment for a worker process with so many compute threads."""
     environment = {**QUIET, **os.environ}
     environment.update(dict.fromkeys(_THREADS, str(threads)))
     # Iteration order of string sets, and so possibly results, depends on the hash seed.

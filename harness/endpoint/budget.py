@@ -1,15 +1,10 @@
 """Spending, and a budget that is never exceeded.
 
-A work folder has one ledger: the dollars that its requests have cost so far, of all commands and
-their workers, which change it under a lock. A budget is for that total. Before a request is sent,
-its maximum cost is reserved; the actual cost replaces it when the reply arrives, so spent plus
-reserved never exceeds the budget. A request that does not fit waits while others of this process
-are in flight, since most cost less than reserved; if none are, the evaluation ends.
-
-A reservation is released only where it is known that nothing is charged. A request whose reply
-never arrived (timeout, broken connection, killed process) counts at its maximum cost.
-
-A ledger that was deleted is counted again from the kept replies.
+A work folder has one ledger, changed under a lock: the dollars of all its requests so far. Before a
+request is sent, its maximum cost is reserved; the actual cost replaces it when the reply arrives. A
+request that does not fit waits while others of this process are in flight; if none are, the
+evaluation ends. A request whose reply never arrived counts at its maximum cost. A ledger that was
+deleted is counted again from the kept replies.
 """
 
 from __future__ import annotations
@@ -30,11 +25,7 @@ _LOG = logging.getLogger(__name__)
 
 
 def tokens_of(request: ChatRequest, reply: Reply) -> tuple[int, int]:
-    """Return the prompt and completion tokens to charge for a reply.
-
-    These are the endpoint's counts, capped at the request's maximums, which also replace absent
-    counts.
-    """
+    """Return the tokens to charge for a reply: the endpoint's counts, within the request's."""
     most = request.most_prompt_tokens, request.most_completion_tokens
     prompt, completion = reply.usage or most
     return min(prompt, most[0]), min(completion, most[1])
@@ -46,11 +37,7 @@ class BudgetReachedError(HarnessError):
 
 @dataclass
 class Spending:
-    """One command's requests and their cost.
-
-    Requests and tokens are those of replies from the network. `usd` is None once a price was
-    unknown; `usd_unconfirmed` is the maximum cost of requests whose reply was lost.
-    """
+    """One command's requests, tokens and dollars; `usd` is None once a price was unknown."""
 
     requests: int = 0
     from_cache: int = 0
@@ -61,11 +48,7 @@ class Spending:
 
 
 class Ledger:
-    """Thread-safe total of tokens and dollars over all endpoints of one process.
-
-    The dollars are added to the ledger in `folder`, that of the kept replies. A budget of None is
-    unlimited.
-    """
+    """Thread-safe dollars of one process, added to the ledger in the folder of the kept replies."""
 
     def __init__(self, folder: Path, budget_usd: float | None = None) -> None:
         self.spending = Spending()
@@ -76,11 +59,7 @@ class Ledger:
         self._closed: str | None = None
 
     def reserve(self, request: ChatRequest, price: TokenPrice | None) -> float:
-        """Reserve a request's maximum cost, waiting while requests in flight may free some.
-
-        Returns:
-            The reserved dollars, to pass to exactly one of `settle`, `release` and `lose`.
-        """
+        """Reserve and return a request's maximum cost, until `settle`, `release` or `lose`."""
         most = 0.0
         if price is not None:
             most = price.of(request.most_prompt_tokens, request.most_completion_tokens)

@@ -73,14 +73,8 @@ def _pause(state: tenacity.RetryCallState) -> float:
 class Connection:
     """A server with OpenAI's API; thread-safe.
 
-    `key_variable` is the environment variable with the key, or None for a server without keys. A
-    request takes at most `timeout_s`, and an overloaded or lost one is sent `attempts` times.
-
-    Requests raise one of:
-        OverloadedError: Not charged; may be repeated.
-        LostError: Possibly charged; may be repeated.
-        UnansweredError: The server refuses this request.
-        HarnessError: No request can succeed: wrong key, address or model, no quota, or closed.
+    `key_variable` names the key; None for a server without keys. A request takes at most
+    `timeout_s`, and an overloaded or lost one is sent `attempts` times.
     """
 
     def __init__(
@@ -244,10 +238,7 @@ def _quote(text: str) -> str:
 
 
 class Endpoint(Connection):
-    """A chat completions server, asked once for each request; retries are up to the caller.
-
-    `cache_namespace` replaces the address in cache keys, for servers whose address changes.
-    """
+    """A chat completions server; `cache_namespace` replaces a changing address in cache keys."""
 
     def __init__(
         self,
@@ -271,10 +262,7 @@ class Endpoint(Connection):
         return self.address in {url for url, _ in PROVIDERS.values()}
 
     def check_key(self, url_variable: str) -> None:
-        """Raise UserError if a provider's API lacks its key.
-
-        `url_variable` names another endpoint instead.
-        """
+        """Raise UserError if a provider's API lacks its key."""
         if self.key is None and self.is_providers:
             raise UserError(
                 f"There is no key for {self.host}; set {self.key_variable}, or name another "
@@ -283,10 +271,7 @@ class Endpoint(Connection):
 
 
 class FunctionEndpoint:
-    """Answers requests with a judge function registered by `harness.judge`; nothing is sent.
-
-    Replies are cached under the plug-in, the judge's name and the version.
-    """
+    """Answers requests with a judge function; replies are cached by plug-in, name and version."""
 
     def __init__(self, name: str) -> None:
         found = JUDGES.added(name)

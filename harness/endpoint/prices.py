@@ -1,7 +1,4 @@
-"""Model prices in dollars per million tokens, each with its source.
-
-A model without a known price has an unknown cost, not a cost of zero.
-"""
+"""Model prices in dollars per million tokens, each with its source; unknown is not zero."""
 
 from __future__ import annotations
 

@@ -37,10 +37,7 @@ _Place = tuple[Path, int, int]
 
 
 class ReplyCache:
-    """A folder's cached replies by request address; thread-safe.
-
-    Replies of other processes are visible if they existed at the first lookup.
-    """
+    """A folder's cached replies by request address; thread-safe."""
 
     def __init__(self, root: Path) -> None:
         self.root = root

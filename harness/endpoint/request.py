@@ -51,10 +51,7 @@ class Message:
 class ChatRequest:
     """A request for the completion of a conversation.
 
-    Attributes:
-        label: Human-readable purpose (`question 81, turn 1`); not part of the address.
-        settings: Other fields of the body: temperature, max_tokens, tools, ...
-        sample: Index among independent repetitions of the same request.
+    `label` is for people and not part of the address; `sample` numbers repetitions of one request.
     """
 
     label: str
@@ -129,7 +126,6 @@ class Reply:
         """Return the model that the reply names if it differs from the requested one, else None.
 
         A provider prefix (`models/`) or a version suffix (`-0613`, `:latest`) is not a difference.
-        Reply ids are not used as evidence, because some servers repeat them.
         """
         named = self.raw.get("model")
         if not isinstance(named, str) or not named:

@@ -56,13 +56,7 @@ class RewardJudge:
 
 @dataclass(frozen=True)
 class JudgeRequest:
-    """One item to judge and its request.
-
-    Attributes:
-        prompt_id: The question's id.
-        number: Turn or game within the question.
-        shown: What the benchmark needs to keep in order to read the reply.
-    """
+    """A turn or game of a question and its request; `shown` is needed to read the reply."""
 
     prompt_id: str
     number: int
@@ -144,10 +138,7 @@ class Benchmark(ABC):
 
     @classmethod
     def scored_with(cls, data: Path, judge: str) -> dict[str, Json]:
-        """Return what, besides the answers, determines which scores are available.
-
-        When it changes, answers are judged again; earlier judge replies are reused.
-        """
+        """Return what, besides the answers, determines which scores are available."""
         return {} if cls.package is None else {"package": version_of(cls.package)}
 
     @classmethod
@@ -162,10 +153,7 @@ class Benchmark(ABC):
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the benchmark's own inputs: questions, references, judge prompts.
-
-        For a plug-in's benchmark it covers the plug-in's version too.
-        """
+        """SHA-256 of the questions, references and judge prompts, and of a plug-in's version."""
         inputs = {**asdict(self.inputs), **BENCHMARKS.identity(self.name)}
         text = json.dumps(inputs, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
@@ -187,10 +175,7 @@ class Benchmark(ABC):
         return None
 
     def compared_with(self, anchor: files.Answers) -> Self:
-        """Return a copy of the benchmark that compares with these answers instead.
-
-        This lets a reward model judge a benchmark whose answers are otherwise rated individually.
-        """
+        """Return a copy that compares with these answers instead, for a reward model as judge."""
         found = copy.copy(self)
         found.anchor = anchor
         return found
@@ -231,10 +216,7 @@ class Benchmark(ABC):
         raise UserError(f"{self.name} has a judge read answers, which no reward model can")
 
     def compared(self, answers: files.Answers, judge: RewardJudge) -> Judged:
-        """Score a turn-by-turn comparison with the anchor's answers by a reward model.
-
-        Only which reward is higher counts, so the scale of the rewards does not matter.
-        """
+        """Score which of two answers, ours and the anchor's, a reward model prefers, by turn."""
         if self.anchor is None:
             raise UserError(
                 f"a reward model compares answers, and {self.name} has none to compare with; name "
@@ -267,8 +249,7 @@ class Benchmark(ABC):
     ) -> Evaluation:
         """Score one judge's judgments of one model's answers.
 
-        `questions` and `data`, the folder of the benchmark's files, are None when a published file
-        is scored without them; the judged questions are then used.
+        Without `questions` and `data`, the folder of the files, the judged questions are used.
         """
 
     @classmethod

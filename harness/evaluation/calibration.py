@@ -1,10 +1,7 @@
 """Judge calibration: agreement with published judgments, and position and length bias.
 
-The judge sees pairs of answers that others have judged, each pair in both orders. Recorded are its
-agreement, next to that of always naming one side; its consistency across the two orders and how
-often it prefers the answer shown first; and how often it prefers the longer answer, next to the
-published rate. Only a judge's latest calibration counts; reports print it with its scores. There is
-no pass threshold: how much agreement is enough depends on the effect a table should detect.
+The judge sees pairs of answers that others have judged, each pair in both orders. There is no pass
+threshold: how much agreement is enough depends on the effect a table should detect.
 """
 
 from __future__ import annotations
@@ -111,10 +108,7 @@ def find(folder: Path, judge: str) -> Calibration | None:
 
 
 def states(profile: Profile, folder: Path) -> dict[str, Calibration | None]:
-    """Return the latest calibration of each judged benchmark's judge, by benchmark.
-
-    The embedded world's own judges and plug-in functions need no calibration.
-    """
+    """Return the latest calibration of each judge that needs one, by benchmark."""
     return {
         name: find(folder, benchmark.judge)
         for name, benchmark in profile.benchmarks.items()
@@ -152,13 +146,8 @@ def measure(
 ) -> Calibration:
     """Compute a judge's calibration from its verdicts.
 
-    Args:
-        judge: The judge's name in profiles.
-        identity: See `Calibration.identity`.
-        comparisons: The published comparisons.
-        verdicts: For each comparison, the verdict with the first answer shown first and with the
-            second shown first: 1 for the second answer, 0 for the first, 1/2 for a tie, or None.
-        published: The source of the published judgments, and their file.
+    They are for each comparison in both orders: 1 for the second answer, 0 for the first, 1/2 for a
+    tie, or None.
     """
     import numpy as np
 

@@ -1,9 +1,7 @@
 """Fetching, locating and reading a benchmark's own files.
 
-The files are in one folder, under the names they are fetched by. None ships with this package, and
-none is fetched without an explicit command, which uses a pinned revision and keeps only a file with
-the known digest. Answers are JSON lines with `choices[0].turns` or `messages`; AlpacaEval's are one
-JSON list. A file may hold several models.
+None ships with this package, and none is fetched without an explicit command, at a pinned revision
+and with a known digest.
 """
 
 from __future__ import annotations
@@ -134,10 +132,7 @@ def locate(data: Path, name: str, what: str) -> Path:
 
 
 def read_questions(path: Path, turns: int) -> tuple[Question, ...]:
-    """Read questions in file order.
-
-    The file has JSON lines with `question_id` or `uid`, `category`, and `turns` or `prompt`.
-    """
+    """Read JSON lines with `question_id` or `uid`, `category`, and `turns` or `prompt`."""
     questions: dict[str, Question] = {}
     for index, record in enumerate(read_records(path)):
         where = f"question {index + 1} of {path.name}"
@@ -204,10 +199,7 @@ def _texts(turns: object, where: str) -> list[str]:
 
 
 def records_by(records: Sequence[Record], name: str) -> dict[str | None, list[Record]]:
-    """Group records by the name in a field; None if there is no name.
-
-    MT-Bench stores the judge and its prompt's name in a list.
-    """
+    """Group records by the name in a field; MT-Bench's judge is the first of a list."""
     found: dict[str | None, list[Record]] = {}
     for record in records:
         value = record.get(name)
@@ -217,10 +209,7 @@ def records_by(records: Sequence[Record], name: str) -> dict[str | None, list[Re
 
 
 def fill(template: str, fields: Mapping[str, str]) -> str:
-    """Fill `{name}` placeholders in a template, and unescape doubled braces.
-
-    Field values are never interpreted as templates.
-    """
+    """Fill `{name}` placeholders in a template, and unescape doubled braces."""
 
     def value(match: re.Match[str]) -> str:
         if match[1] is None:

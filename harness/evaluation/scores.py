@@ -40,18 +40,11 @@ class Evaluation:
     """One model's scores on one benchmark, under one judge.
 
     Attributes:
-        benchmark: `arena_hard`, `mt_bench`, `alpaca_eval`, `lm_eval`, or a plug-in's benchmark.
-        model: The judged model's name.
-        scores: Column to score, in the column's unit (win rates in percent); None if there is no
-            score, with the reason in `notes`.
+        scores: Column to score, win rates in percent; None with the reason in `notes`.
         n: Prompts with at least one valid judgment.
         n_missing: Expected judgments that are absent or unreadable.
         prompts: Prompt ids, the order of every array in `values`.
-        values: Column to per-prompt values, shape (prompts,); the mean is the score. Columns
-            without a score are absent.
-        per_category: Category to mean score; None if nothing in it was judged.
-        notes: Column to why it has no score or how an unusual one came about; under `judge`, that
-            replies named another model.
+        values: Column to per-prompt values, whose mean is the score.
         own_intervals: Column to its 95% interval, if that is not computed from `values`.
         judge: The judge; None if the file does not say.
         own_judge: The benchmark's default judge; None if nobody judges.
@@ -161,14 +154,9 @@ class EvaluationSummary(Output):
 
 
 def ratio_values(numerator: FloatArray, denominator: FloatArray) -> FloatArray:
-    """Return per-prompt values whose mean is `sum(numerator) / sum(denominator)`.
+    """Return per-prompt values whose mean is R = `sum(numerator) / sum(denominator)`.
 
-    With R that ratio, a prompt's value is R + (numerator - R denominator) / mean(denominator).
-    An unjudged prompt (denominator 0, numerator 0) gets R: no influence.
-
-    Args:
-        numerator: Per-prompt sums, shape (prompts,).
-        denominator: Per-prompt weights, shape (prompts,), not all zero.
+    A prompt's value is R + (numerator - R denominator) / mean(denominator); R if it is unjudged.
 
     Source: linearization of a ratio estimator (Cochran, Sampling Techniques, 1977, section 2.11).
     """
@@ -180,10 +168,7 @@ def ratio_values(numerator: FloatArray, denominator: FloatArray) -> FloatArray:
 
 
 class Judgment(NamedTuple):
-    """A judge's verdict on an answer: a share of a win or a rating, or None if unreadable.
-
-    `number` is the turn or game of the prompt, from 1.
-    """
+    """A judge's share of a win or rating, None if unreadable; `number` is the turn or game."""
 
     prompt_id: str
     value: float | None
@@ -209,10 +194,7 @@ class JudgmentTally(NamedTuple):
 def tally(
     judgments: Iterable[Judgment], prompts: Sequence[str] | None = None, each: int = 1
 ) -> JudgmentTally:
-    """Sum judgments per prompt, over `prompts` if given, else over those judged.
-
-    A prompt without any judgment counts as `each` missing ones.
-    """
+    """Sum judgments per prompt; a prompt of `prompts` without any counts as `each` missing ones."""
     found = list(judgments)
     seen = dict.fromkeys(judgment.prompt_id for judgment in found)
     order = tuple(seen if prompts is None else prompts)
@@ -264,10 +246,7 @@ def keep(
     source: Mapping[str, str],
     cost: Mapping[str, float | None] | None = None,
 ) -> Path:
-    """Write an evaluation with its source and cost to its folder; return the file.
-
-    An unchanged file is not rewritten.
-    """
+    """Write an evaluation with source and cost to its folder, if changed; return the file."""
     path = folder / FILE
     entry = Kept(
         **dict(evaluation.summary),
@@ -285,12 +264,7 @@ def keep(
 
 @dataclass(frozen=True)
 class Evaluated:
-    """The result of evaluating, and where it is stored.
-
-    Attributes:
-        found: The evaluations; more than one only for a file with judgments of several models.
-        place: The folder with everything, or the published file that was scored.
-    """
+    """The evaluations, and the folder with everything or the published file that was scored."""
 
     found: list[Evaluation]
     place: Path

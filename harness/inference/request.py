@@ -26,13 +26,7 @@ from harness.models.loading import (
 
 @dataclass(frozen=True)
 class Sampling:
-    """Sampling settings; top-k is always off, whatever an engine's default.
-
-    Attributes:
-        temperature: 0 for greedy decoding.
-        top_p: nucleus mass, in (0, 1].
-        stops: token ids that end an answer.
-    """
+    """Sampling settings: 0 is greedy, `stops` are token ids, and top-k is always off."""
 
     temperature: float
     top_p: float
@@ -55,13 +49,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Sample:
-    """One answer.
-
-    Attributes:
-        text: decoded text without special tokens and surrounding whitespace.
-        n_tokens: number of tokens, excluding the stop token.
-        tokens: those tokens, if the engine returns them.
-    """
+    """One answer: its text, its number of tokens without the stop, and those tokens if known."""
 
     text: str
     n_tokens: int
@@ -82,14 +70,9 @@ class SolverEngine(Protocol):
         deliver: Callable[[Answered], None],
         done: Collection[int] = (),
     ) -> None:
-        """Answer prompts, delivering answers as they finish, in any order.
+        """Answer prompts, delivering all answers of some prompts at a time, in any order.
 
-        Args:
-            asked: all prompts.
-            sampling: sampling settings.
-            deliver: receives all answers of one or more prompts at a time.
-            done: positions of prompts already answered. They are skipped, but must not change how
-                an engine that batches by length composes its batches.
+        Those `done` are skipped, without a change in how an engine composes its batches.
         """
         ...
 
@@ -105,13 +88,7 @@ def seed_of(root: int, position: int, sample: int) -> int:
 
 
 class Renderer:
-    """A policy's tokenizer, context length and stop tokens.
-
-    Attributes:
-        tokenizer: the policy's tokenizer.
-        context: the model's context length in tokens, or `max_length` if shorter.
-        stops: token ids that end an answer.
-    """
+    """A policy's tokenizer, context length in tokens, and stop tokens."""
 
     def __init__(self, folder: Path, max_length: int | None = None) -> None:
         names = [str(name) for name in read_config(folder).get("architectures") or []]
@@ -138,11 +115,7 @@ class Renderer:
     def requests(
         self, conversations: Sequence[Conversation], *, n: int, seed: int, max_new_tokens: int
     ) -> list[Request]:
-        """Return requests for n answers to each conversation.
-
-        Answers are limited by `max_new_tokens` and by the remaining context. Prompts that fill the
-        context are left out.
-        """
+        """Return requests for n answers to each conversation that leaves room in the context."""
         rendered = tokenize(self.tokenizer, conversations, add_generation_prompt=True)
         return [
             Request(

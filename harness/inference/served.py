@@ -47,10 +47,7 @@ class _Choice(BaseModel):
 
 
 class CompletionsEngine:
-    """Answers prompts through OpenAI's completions API; `server` is set if the process is ours.
-
-    `no_cut` is the value that disables `top_k` on that server.
-    """
+    """Answers prompts through OpenAI's completions API; `server` is set if the process is ours."""
 
     def __init__(
         self,

@@ -112,11 +112,7 @@ class Solver:
         part: str = "answers",
         on_progress: Callable[[int], None] = lambda done: None,
     ) -> list[list[Sample]]:
-        """Return n answers to each conversation, in order; none to one that is too long.
-
-        `part` names the file of the answers, which survives a failure of the engine. `on_progress`
-        is called with the number of conversations answered so far.
-        """
+        """Return n answers to each conversation, in order; none to one that is too long."""
         asked = self._renderer.requests(
             conversations, n=n, seed=seed, max_new_tokens=max_new_tokens
         )
@@ -157,12 +153,7 @@ def started(
     copies: int = 1,
     served: Served | None = None,
 ) -> AbstractContextManager[SolverEngine]:
-    """Return a context that runs an identity's engine on a policy.
-
-    With an `endpoint`, the server is already running. A server's output goes to `log`. Our own
-    servers spread `copies` of the policy over `gpus` GPUs; `served` has a profile's other serving
-    options.
-    """
+    """Return a context that runs an identity's engine on a policy, or asks a running one."""
     engine = engine_of(identity)
     if endpoint is not None:
         from harness.inference.served import endpoint_engine

@@ -53,11 +53,7 @@ def transformers_engine(
 
 
 class TransformersEngine:
-    """Answers prompts with an in-process model.
-
-    Attributes:
-        model: a causal language model in evaluation mode.
-    """
+    """Answers prompts with an in-process model."""
 
     def __init__(self, model: Any, renderer: Renderer, batch_size: int) -> None:
         self.model = model
@@ -72,11 +68,7 @@ class TransformersEngine:
         deliver: Callable[[Answered], None],
         done: Collection[int] = (),
     ) -> None:
-        """Answer prompts, shortest first; see `SolverEngine`.
-
-        A batch with any prompt missing is answered in full, so that batches are the same as in an
-        uninterrupted run.
-        """
+        """Answer prompts, shortest first, in the same batches as an uninterrupted run."""
         samples = max((len(one.seeds) for one in asked), default=1)
         size = max(1, self._batch_size // samples)
         for batch in batches_by_length([one.tokens for one in asked], size):

@@ -32,11 +32,7 @@ Pair = Annotated[tuple[str, str], Field(description="A row and the row it is com
 
 @dataclass(frozen=True)
 class Sum:
-    """A weighted sum of cells.
-
-    Attributes:
-        terms: Weight and cell of each term.
-    """
+    """A weighted sum of cells."""
 
     terms: tuple[tuple[float, Place], ...]
 
@@ -211,10 +207,7 @@ class Mark(Strict):
 
 
 class Manipulation(Strict):
-    """What a claim takes for granted: that one reward model is better than another.
-
-    It is if it orders more held-out pairs right; its 95% interval excludes zero.
-    """
+    """That one reward model orders more held-out pairs right than another, clear of zero."""
 
     better: str
     """A row of the table that studies reward models."""

@@ -1,10 +1,7 @@
 """Every declaration, read once and validated, both alone and against the others.
 
-For tables this means known keys, unique ids, a valid recipe for every cell and no setting without
-effect; and across tables, unique table ids, one meaning per column and one run id per recipe. A
-group names several tables; a user's own file can add a table or a profile. Deviations are where the
-paper and its code disagree, or where the paper is ambiguous: each has the choice made here, and the
-settings and modules that implement it. Problems are raised as a `RegistryError`.
+Deviations are where the paper and its code disagree, or where the paper is ambiguous: each has the
+choice made here, and the settings and modules that implement it.
 """
 
 from __future__ import annotations
@@ -52,13 +49,7 @@ Declared = tuple[Document, Table]
 
 
 def load_tables(dirs: Sequence[Path] | None = None, more: Path | None = None) -> dict[str, Table]:
-    """Read and check every table declared under `dirs`.
-
-    `more` is the file of an additional table, and may already be under one of them.
-
-    Returns:
-        The tables by id: the paper's in natural order (`table2` before `table10`), then ours.
-    """
+    """Read and check the tables under `dirs` and in `more`: the paper's in order, then ours."""
     files = table_files(dirs)
     return _read_tables(files if more is None or more in files else [*files, more])
 
@@ -309,12 +300,7 @@ def deviations(path: Path | None = None) -> Deviations:
 
 
 def value_in(profile: Profile, setting: str) -> tuple[str, Any]:
-    """Look up a recipe or profile setting, named as in `Deviation.settings`.
-
-    Returns:
-        `value` and the profile's value; `default` and a recipe's default; or `absent` and None,
-        where the profile lacks the setting or its section.
-    """
+    """Look up a recipe or profile setting: `value`, `default` or `absent`, and what it is."""
     root, _, name = setting.partition(".")
     if root == "recipe":
         return "default", flattened(defaults())[name]

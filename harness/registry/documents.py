@@ -153,10 +153,7 @@ class Document:
         return yaml.compose(self.text, Loader=_Reader)
 
     def written(self, loc: Loc) -> Any:
-        """Return the node of a key or list item, or None if the file has no such place.
-
-        `value` in a `{value, source}` mapping is skipped, as in the data.
-        """
+        """Return the node of a key or list item as in the data, or None if it is not written."""
         written, node = None, self._root
         for part in loc:
             if isinstance(node, yaml.SequenceNode):
@@ -202,11 +199,7 @@ def display_path(path: Path) -> str:
 
 
 def yaml_files(folder: Path) -> list[Path]:
-    """Return everything named like a YAML file under a folder, recursively, sorted by path.
-
-    Folders and broken links are included, so that reading them fails instead of their being skipped
-    silently. Only hidden files are left out, such as Emacs' locks.
-    """
+    """Return everything named like a YAML file under a folder, sorted; not hidden files."""
     found = folder.rglob("*.[yY]*")
     endings = (".yaml", ".yml")
     return sorted(p for p in found if p.suffix.lower() in endings and not p.name.startswith("."))
@@ -249,10 +242,7 @@ def _values(data: Any) -> Any:
 
 
 def sources(data: Any, at: str = "", source: str = "") -> list[tuple[str, Any, str]]:
-    """Return the dotted name, value and source of each value of a `Sourced` declaration.
-
-    A mapping's source applies to all its values; the source is empty if none is given.
-    """
+    """Return the dotted name, value and source (or "") of each value of a `Sourced` declaration."""
     if not isinstance(data, Mapping):
         return [(at, data, source)]
     if data.keys() == _SOURCED:
@@ -266,11 +256,7 @@ def sources(data: Any, at: str = "", source: str = "") -> list[tuple[str, Any, s
 def checked(
     document: Document, model: type[Declared], problems: list[Problem], what: str
 ) -> Declared | None:
-    """Validate a document's data as a model, appending to `problems`; None if invalid.
-
-    The document's own problems come first. `what` is what it should declare, for the message about
-    an empty file: "a table".
-    """
+    """Validate a document's data as a model, appending to `problems`; None if invalid."""
     problems += document.problems
     if document.data is None:
         if not document.problems:
@@ -286,10 +272,7 @@ def checked(
 def read_files(
     files: Iterable[Path], model: type[Declared], problems: list[Problem], what: str
 ) -> Iterator[tuple[Document, Declared]]:
-    """Yield each file's document and valid declaration, appending to `problems`.
-
-    A declaration's `id` or `name` must match the file name.
-    """
+    """Yield each file's document and valid declaration, appending to `problems`."""
     for path in files:
         document = read_document(path)
         found = checked(document, model, problems, what)
@@ -307,11 +290,7 @@ def misnamed(document: Document, found: BaseModel) -> list[Problem]:
 
 
 class Declarations(Mapping[str, Found]):
-    """A lazy mapping from file name (without suffix) to declaration.
-
-    Looking up a name reads and checks that file alone; iterating also checks all of them against
-    each other. `load` does both, for the files it is given.
-    """
+    """A lazy mapping from file name (without suffix) to declaration; iterating checks all."""
 
     def __init__(
         self, files: Iterable[Path], load: Callable[[Sequence[Path]], Mapping[str, Found]]
@@ -369,10 +348,7 @@ def find(what: str, declared: Mapping[str, Found], name: str) -> Found:
 def problems_of(
     error: ValidationError, model: type[BaseModel], document: Document, prefixes: Sequence[Loc]
 ) -> list[Problem]:
-    """Turn a pydantic error into problems with lines and nearest names.
-
-    Each is located under the first of `prefixes` (most specific first) where its place is written.
-    """
+    """Turn a pydantic error into problems, under the first of `prefixes` where it is written."""
     problems = []
     for item in error.errors(include_url=False):
         loc = tuple(item["loc"])

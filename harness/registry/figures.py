@@ -133,11 +133,7 @@ class SharesFigure(Figure):
 
 
 class RewardsFigure(Figure):
-    """A plot of the rewards of the prompts that an iteration starts from.
-
-    These are the prompts that the iteration chooses from, or trains on if it chooses none, with the
-    rewards of the policy's answers before the iteration.
-    """
+    """A plot of the rewards of the prompts that an iteration chooses from, or trains on."""
 
     row: RowRef
     iteration: int = Field(ge=1)
@@ -185,13 +181,7 @@ def find_figure(figures: Mapping[str, Figure], name: str) -> Figure:
 def load_figures(
     tables: Mapping[str, Table] | None, folder: Path | None = None
 ) -> dict[str, Figure]:
-    """Read and check every figure declared in a folder; there may be none.
-
-    Without tables, references to rows and columns are not checked.
-
-    Returns:
-        The figures by id, ordered by number.
-    """
+    """Read and check a folder's figures, in order; without tables, no references."""
     problems: list[documents.Problem] = []
     figures: list[Figure] = []
     searched = figures_dir() if folder is None else folder

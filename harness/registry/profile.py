@@ -313,10 +313,7 @@ def benchmark_named(name: str) -> str | None:
 
 
 def unsupported(recipe: Recipe, columns: Iterable[Column], profile: Profile) -> list[str]:
-    """Return why a profile cannot run a recipe and measure some columns; empty if it can.
-
-    Each reason is a clause such as `micro has no rewriter`.
-    """
+    """Return why, in clauses, a profile cannot run a recipe and measure some columns."""
     reasons: list[str] = []
     name = f"`{profile.name}`"
 

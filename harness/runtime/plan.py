@@ -28,13 +28,7 @@ from harness.runtime.store import State, Store
 
 
 class Plan:
-    """The distinct stages behind some targets, in topological order.
-
-    Attributes:
-        targets: The distinct targets, in the order given.
-        stages: All distinct stages, each after its inputs.
-        dependants: The stages that take a stage's output as an input, by its fingerprint.
-    """
+    """The distinct stages behind some targets, each after its inputs."""
 
     def __init__(self, targets: Iterable[Stage]) -> None:
         self.targets = tuple({stage.fingerprint: stage for stage in targets}.values())
@@ -67,11 +61,7 @@ class Plan:
                     store.discard(needed.fingerprint)
 
     def durations(self, store: Store, fallback: Mapping[str, float]) -> dict[str, float]:
-        """Return the expected seconds of one stage of each kind.
-
-        This is the median recorded time of the plan's done stages of that kind; if none is done,
-        the fallback, or 1 s. Other stages in the store are ignored, since their scale may differ.
-        """
+        """Return the median seconds of the done stages by kind, else the fallback, or 1 s."""
         recorded: dict[str, list[float]] = {}
         for stage in self.stages:
             seconds = recorded.setdefault(stage.kind, [])
@@ -83,10 +73,7 @@ class Plan:
         }
 
     def chains(self, pending: Iterable[Stage], durations: Mapping[str, float]) -> dict[str, float]:
-        """Return, for each pending stage, the seconds of the longest chain that starts with it.
-
-        `pending` must be in plan order; `durations` are by kind.
-        """
+        """Return the seconds of the longest chain that each pending stage (in order) starts."""
         chains: dict[str, float] = {}
         for stage in reversed(list(pending)):
             after = (chains.get(d.fingerprint, 0.0) for d in self.dependants[stage.fingerprint])
@@ -111,10 +98,7 @@ def _inputs_first(targets: Iterable[Stage]) -> Iterator[Stage]:
 
 
 class Schedule:
-    """The order in which a plan's pending stages are computed.
-
-    `pending` must be in plan order; `durations` are expected seconds by kind.
-    """
+    """The order in which a plan's pending stages are computed."""
 
     def __init__(
         self, plan: Plan, pending: Iterable[Stage], durations: Mapping[str, float]
@@ -143,10 +127,7 @@ class Schedule:
         return list(self._unsettled.values())
 
     def take(self, room: Callable[[str], bool] = lambda kind: True) -> Stage | None:
-        """Take and return the most urgent ready stage that there is room for, or None.
-
-        `room` is called once per kind, the most urgent stage's kind first.
-        """
+        """Take and return the most urgent ready stage that there is room for, or None."""
         has_room: dict[str, bool] = {}
         for position, stage in enumerate(self._ready):
             if stage.kind not in has_room:
@@ -202,10 +183,7 @@ class StageElsewhere:
 
 @dataclass(frozen=True)
 class StageProgress:
-    """A running stage has reported a point of its curves.
-
-    `last` is the last step it will report, or None if unknown.
-    """
+    """A point of a running stage's curves; `last` is the last step it will report."""
 
     stage: Stage
     step: int
@@ -266,10 +244,7 @@ Event: TypeAlias = (
 
 @dataclass(frozen=True)
 class RunOutcome:
-    """How a run ended: what finished, what failed and why, what was skipped and why.
-
-    Stages that another run computed while this one waited count as finished.
-    """
+    """What finished (here or in another run), what failed and was skipped, and why."""
 
     finished: tuple[Stage, ...]
     failed: Mapping[Stage, str]
@@ -297,16 +272,10 @@ _LONGER = 0.2
 
 
 class Tally:
-    """Counts a running plan's stages and estimates the time left; feed it every event.
-
-    The store is read once, before the run. A stage's time is by the clock, from start to end.
-    `failed` and `skipped` count this run only; `running` maps stages to their start time,
-    `elsewhere` holds stages that another run is computing, `latest` the last point of each running
-    stage by fingerprint, and `awaited` the last event if that was a wait.
+    """Counts a running plan's stages and estimates the time left; give it every event.
 
     A kind's duration is the mean of its ended stages or, if there are none, is extrapolated from
-    the steps of its running ones. For other kinds it is the expected duration, scaled up if ended
-    stages took longer than expected, but never down.
+    the steps of its running ones, else the expected one, scaled up if ended ones took longer.
     """
 
     def __init__(
@@ -394,10 +363,7 @@ class Tally:
         return {kind: slower * seconds for kind, seconds in self._expected.items()} | known
 
     def _left(self, durations: Mapping[str, float]) -> dict[str, float]:
-        """Return the seconds left for each open stage.
-
-        A stage that has run longer than usual is not assumed to be about to end: see `_LONGER`.
-        """
+        """Return the seconds left for each open stage; a slow one does not end soon (`_LONGER`)."""
         now, by_steps = self._clock(), self._by_steps()
         left = {fingerprint: durations[s.kind] for fingerprint, s in self._open.items()}
         for stage, started in self.running.items():
@@ -406,10 +372,7 @@ class Tally:
         return left
 
     def _by_steps(self) -> dict[Stage, float]:
-        """Return the total seconds of running stages, extrapolated from their steps.
-
-        The time to the first step is excluded from the rate, since models are loaded in it.
-        """
+        """Return the seconds of running stages by their steps, but for the first (loading)."""
         found = {}
         for stage, started in self.running.items():
             reached = self._reached.get(stage, [])

@@ -33,11 +33,7 @@ _HARMLESS = re.compile(r"\b(?:INFO|WARNING)\b|ConnectionResetError|BrokenPipeErr
 
 
 class Program:
-    """A program under a supervisor, running from creation until `stop`, or as a context manager.
-
-    `name` is for messages ("the engine vllm 0.30.0"). Output goes to `log`, whose folder must
-    exist. `environment` replaces this process's variables entirely.
-    """
+    """A program under a supervisor, running until `stop`; its output goes to `log`."""
 
     def __init__(
         self,
@@ -70,10 +66,7 @@ class Program:
         return self._process.poll()
 
     def dies(self, within_s: float) -> bool:
-        """Return whether it has ended, or does so within some seconds.
-
-        A broken connection is noticed before its process has exited.
-        """
+        """Return whether it has ended, or does so within some seconds."""
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(within_s)
         return self.exit_code is not None
@@ -83,10 +76,7 @@ class Program:
         return HarnessError(f"{self.name} died {when} (exit code {code}); {self.quoted()}")
 
     def quoted(self) -> str:
-        """Quote from the log the first exception or, if there is none, the last lines.
-
-        Later exceptions are usually its consequences in other processes.
-        """
+        """Quote from the log the first exception or, if there is none, the last lines."""
         text = self.log.read_text(encoding="utf-8", errors="replace")
         lines = [line.strip() for line in text.splitlines() if line.strip()]
         found = (_RAISED.search(line) for line in lines if not _HARMLESS.search(line))

@@ -41,11 +41,7 @@ _END_S = 10.0
 
 
 class RayCrew(Crew):
-    """One run's tasks on a Ray cluster.
-
-    `address` is a cluster's `host:port`, or `auto` for the one this machine belongs to; None starts
-    Ray on this machine for this run. Ray places the stages.
-    """
+    """One run's tasks on a Ray cluster, `host:port` or `auto`; None starts Ray here."""
 
     def __init__(
         self, asked: NodeOrder, needs: Needs, most: int | None, store: Store, address: str | None
@@ -166,11 +162,7 @@ _CREDENTIALS = re.compile(r"://[^/\s]*@")
 
 
 class NodeOrder(TypedDict):
-    """How a node should compute stages: plain data without API keys.
-
-    `code` is the driver's `code_digest`, `path` its `sys.path`, `threads` the compute threads per
-    worker, `environment` the driver's `HARNESS_*` variables, `log_dir` the workers' log folder.
-    """
+    """How a node should compute stages: plain data without API keys."""
 
     code: str
     path: list[str]
@@ -183,11 +175,7 @@ class NodeOrder(TypedDict):
 def order(
     setup: WorkerSetup, threads: int, log_dir: Path, environment: Mapping[str, str]
 ) -> NodeOrder:
-    """Return the order for nodes of this process, the driver.
-
-    The work folder, with the paid replies and the one spending ledger, is given by its full path,
-    since a node has another working directory.
-    """
+    """Return the order for nodes of this process, the driver, with the work folder's full path."""
     return {
         "code": code_digest(),
         "path": [entry or os.getcwd() for entry in sys.path],
@@ -228,20 +216,14 @@ def fault(asked: NodeOrder) -> str | None:
 
 
 class Node:
-    """Computes one stage at a time with a worker, which stays warm between stages without GPUs.
-
-    The worker is like the local engine's, so that a stage has the same bytes wherever it runs.
-    """
+    """Computes one stage at a time with a worker like the local engine's, so bytes are the same."""
 
     def __init__(self) -> None:
         self._worker: WorkerProcess | None = None
         self._order: NodeOrder | None = None
 
     def compute(self, asked: NodeOrder, record: StageRecord, gpus: int) -> Iterator[Message]:
-        """Yield the messages about a stage.
-
-        Its GPUs are those that were made visible to this process when it was started.
-        """
+        """Yield the messages about a stage; its GPUs are those visible to this process."""
         message: Message = {}
         try:
             if (why := fault(asked)) is not None:

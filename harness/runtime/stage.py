@@ -99,9 +99,7 @@ def title_of(record: StageRecord) -> str:
 class Stage:
     """One deterministic step and the stages it needs; stages are equal by fingerprint.
 
-    The version is bumped by hand when the meaning of the code changes. Settings hold everything
-    that affects the numbers: no paths, hosts or devices. The label is for people ("seed 0 · dpo-h1
-    · train 1") and not part of the identity.
+    Settings hold everything that affects the numbers: no paths, hosts or devices.
     """
 
     kind: str
@@ -160,12 +158,9 @@ class StageContext:
         inputs: Folder of each named input, verified; read-only by convention.
         output: An empty folder; its content when the function returns is the stage's output.
         seed: The one seed from which all of the stage's randomness derives (31 bits).
-        report: Takes one point of the stage's curves, kept with its output and shown live. Values
-            that depend on the machine or the time make the output differ between runs.
-        unfinished: A folder, not yet created, that survives if the stage fails or is killed, and
-            is removed once its output is stored.
+        report: Takes one point of the stage's curves, the same on every machine.
+        unfinished: A folder, not yet created, that survives a crash until the output is stored.
         hardware: The profile's hardware settings; they change no number.
-        kind: The stage's kind, by which the hardware may differ.
         expect: Takes the last step that will be reported, for the progress display only.
     """
 

@@ -58,11 +58,7 @@ _FINGERPRINT = 64
 
 
 class Store:
-    """The stage outputs under one folder; nothing is created before the first write.
-
-    All methods raise `StoreError` for a stage that is not done, an entry or record that is not what
-    was written, or a full disk.
-    """
+    """The stage outputs under one folder; nothing is created before the first write."""
 
     def __init__(self, root: Path) -> None:
         self.root = root.resolve()
@@ -70,10 +66,7 @@ class Store:
         self._digests = DigestCache()
 
     def status(self, fingerprint: str) -> State:
-        """Return whether a stage is done, failed the last time, or is missing.
-
-        A done entry has an intact manifest; its files are verified when it is opened.
-        """
+        """Return whether a stage is done, failed the last time, or is missing."""
         if self.find(fingerprint) is not None:
             return "done"
         failed = os.path.exists(f"{self.root}/failures/{fingerprint}.json")
@@ -106,11 +99,7 @@ class Store:
         return self._entry(fingerprint)
 
     def file(self, fingerprint: str, name: str) -> Path:
-        """Return the path of one file of a done stage after verifying that file only.
-
-        The path of a file that the stage did not write does not exist. Other files are not read: a
-        reader of the summary should not wait for the weights.
-        """
+        """Return the path of one file of a done stage after verifying that file only."""
         manifest = self.manifest(fingerprint)
         path = self._entry(fingerprint) / name
         written = manifest["files"].get(name)
@@ -179,11 +168,7 @@ class Store:
 
     @contextmanager
     def claim(self, fingerprint: str, *, wait: bool = False) -> Iterator[bool]:
-        """Claim a stage for the duration of the block; yield whether that succeeded.
-
-        Claims are reentrant within a process. A claim ends with its process: immediately on the
-        same machine, after about 90 s for other machines. With `wait`, block until it is free.
-        """
+        """Claim a stage for the block, again if it is ours; yield whether that succeeded."""
         with hold(self._lock(fingerprint), wait=wait, again=True) as mine:
             yield mine
 
@@ -195,11 +180,7 @@ class Store:
     def writing(
         self, stage: Stage | StageRecord, provenance: Provenance | None = None
     ) -> Iterator[Path]:
-        """Yield an empty folder that becomes the stage's entry if the block succeeds.
-
-        The stage is claimed meanwhile, waiting for any other process that works on it. Provenance
-        is collected if not given.
-        """
+        """Yield an empty folder that becomes the claimed stage's entry if the block succeeds."""
         record = stage.record if isinstance(stage, Stage) else stage
         fingerprint, title = record["fingerprint"], title_of(record)
         with (
@@ -234,10 +215,7 @@ class Store:
             shutil.rmtree(self.unfinished(fingerprint), ignore_errors=True)
 
     def record_failure(self, stage: Stage, reason: str, traceback_text: str) -> None:
-        """Record why a stage failed, until it runs again.
-
-        Nothing is recorded if another process has finished the stage since or is working on it.
-        """
+        """Record why a stage failed until it runs again, unless it is done or claimed elsewhere."""
         failure: FailureRecord = {
             "fingerprint": stage.fingerprint,
             "kind": stage.kind,
@@ -335,10 +313,7 @@ class Store:
 
     @contextmanager
     def _draft(self, name: str) -> Iterator[Path]:
-        """Yield a new empty folder for a claimed stage; it is removed unless renamed away.
-
-        `name` must begin with the stage's fingerprint.
-        """
+        """Yield a new empty folder for a claimed stage; it is removed unless renamed away."""
         folder = self._tmp / name
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)

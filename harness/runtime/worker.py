@@ -59,11 +59,7 @@ def failed(reason: str, traceback_text: str = "", *, disk_full: bool = False) ->
 
 
 class WorkerSetup(TypedDict):
-    """What a worker receives before its first stage.
-
-    `functions` are `module:function` by stage kind, `preload` modules to import before the first
-    stage arrives; `hardware` is passed to the stages.
-    """
+    """What a worker receives before its first stage: `functions` by kind, as `module:function`."""
 
     root: str
     functions: dict[str, str]
@@ -80,9 +76,8 @@ _MAIN = "import sys; sys.path[0] = sys.argv[1]; from harness.runtime.worker impo
 class WorkerProcess:
     """The parent's end of a worker: a fresh Python interpreter that computes stages.
 
-    It is not forked, so this process's state cannot affect a number, and has its own process group,
-    so that Ctrl-C reaches only the parent. Its log is `worker-<n>.log`; live workers have distinct
-    numbers even if several runs share the folder. `stage`, set by a crew, is what it computes.
+    It is not forked, so this process's state cannot affect a number, and has its own process
+    group, so that Ctrl-C reaches only the parent.
     """
 
     def __init__(

@@ -68,11 +68,7 @@ print(next((f"{name} {there[name]}" for name in sys.argv[1:] if name in there), 
 
 @dataclass(frozen=True)
 class Installed:
-    """An installed engine.
-
-    `identity` is package and version (`vllm 0.30.0`). `python` is the interpreter of its own
-    environment, or None if it shares ours.
-    """
+    """An installed engine: package and version, and its own Python, or None if it shares ours."""
 
     name: str
     identity: str
@@ -95,8 +91,7 @@ class Installed:
 def identity(engine: EngineName) -> str:
     """Return an engine's identity in a stage: package and version.
 
-    An endpoint's version is unknown without querying it. An engine that is not installed has the
-    version `unknown environment`: its stages can be planned, but refuse to run.
+    Of one that is not installed, stages can be planned, but refuse to run.
     """
     if engine == "endpoint":
         return engine
@@ -173,17 +168,7 @@ def _identity_in(variable: str, python: str, names: tuple[str, ...]) -> str:
 class ServedCheckpoint:
     """A checkpoint and its serving options; None leaves an option to the engine.
 
-    Attributes:
-        name: the model name in requests.
-        max_length: maximum tokens of prompt plus answer.
-        gpu_memory: fraction of GPU memory.
-        cache_gb: KV cache size, in GB of 10^9 bytes.
-        at_once: maximum concurrent sequences.
-        template: default chat template arguments.
-        sampling: default sampling settings.
-        start_s: startup timeout in seconds.
-        gpus: number of GPUs.
-        copies: number of replicas that share the GPUs.
+    `cache_gb` is in GB of 10^9 bytes; `copies` share the `gpus`.
     """
 
     folder: Path

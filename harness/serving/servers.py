@@ -67,10 +67,7 @@ _Wanted = tuple[Installed, ServedCheckpoint]
 
 @dataclass
 class EngineServer:
-    """A running server.
-
-    `users` counts its holders; `end` stops it, unless it stops with a block.
-    """
+    """A running server, and how many hold it."""
 
     wanted: _Wanted
     program: Program
@@ -94,10 +91,7 @@ class EngineServer:
 
 
 class Servers:
-    """The servers of a profile's roles; a context manager that stops them at the end.
-
-    Thread-safe. `find` returns a model's folder by name and commit; `logs` is an existing folder.
-    """
+    """The servers of a profile's roles; thread-safe, and stopped with the block."""
 
     def __init__(
         self,

@@ -29,10 +29,7 @@ def turns(
     inputs: Callable[[Stage], Iterable[Stage]],
     role: Callable[[Stage], str | None],
 ) -> list[Turn[Stage]]:
-    """Order stages, given in topological order; inputs not among them exist already.
-
-    Stages without a role run as soon as they are ready. Ties are broken by the given order.
-    """
+    """Order stages, given in topological order; inputs not among them exist already."""
     place = {stage: number for number, stage in enumerate(stages)}
     wanted = {stage: {each for each in inputs(stage) if each in place} for stage in stages}
     users: dict[Stage, list[Stage]] = {stage: [] for stage in stages}

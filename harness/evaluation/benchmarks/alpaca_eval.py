@@ -123,10 +123,7 @@ class AlpacaEval(Benchmark):
 
     @classmethod
     def scored_with(cls, data: Path, judge: str) -> dict[str, Json]:
-        """Return the package's version and the digest of the length control's data, if any.
-
-        A reward model needs neither.
-        """
+        """Return the package's version and the length control's digest; {} for a reward model."""
         if judge.startswith(REWARD_JUDGE):
             return {}
         file = data / alpaca_package.FILE_NAME
@@ -195,10 +192,7 @@ class AlpacaEval(Benchmark):
         ]
 
     def compared(self, answers: files.Answers, judge: RewardJudge) -> Judged:
-        """Score comparisons, with this project's own regression as length control.
-
-        AlpacaEval's uses instruction difficulties that were fitted for its own judge and reference.
-        """
+        """Score comparisons, with this project's own regression as length control."""
         found, records = super().compared(answers, judge)
         preferences, lengths = preferences_from_annotations(records)
         score = score_preferences(preferences, answers.model, lengths=lengths)
@@ -293,10 +287,7 @@ def in_order(
 
 
 def preferences_from_annotations(records: Records) -> tuple[list[Judgment], dict[str, float]]:
-    """Return preferences and length differences from annotations.
-
-    Preferences are shares of a win; lengths are in characters, as in the benchmark.
-    """
+    """Return shares of a win and length differences in characters from annotations."""
     preferences, lengths = [], {}
     for it in files.read_as(Annotation, records):
         # The files have no ids, so a prompt's id is a digest of its instruction.
@@ -318,15 +309,7 @@ def score_preferences(
     prompts: Sequence[str] | None = None,
     lengths: Mapping[str, float] | None = None,
 ) -> Evaluation:
-    """Score one model's preferences.
-
-    There is at most one preference per prompt. Without `prompts`, the judged ones are scored; of
-    `prompts`, those without a preference count as missing. `lengths` has the length difference to
-    the baseline's answer by prompt.
-
-    Returns:
-        Columns `win_rate` and, given lengths, `length_controlled_win_rate`, in percent.
-    """
+    """Score one model's preferences, in percent; of `prompts`, those without count as missing."""
     found = tally(preferences, prompts)
     valid = found.weight > 0
     if not valid.any():

@@ -301,10 +301,7 @@ def _verdicts_in(text: str) -> set[str]:
 
 
 def label_in(text: str) -> str | None:
-    """Return the verdict label in a judge's text, as the benchmark does.
-
-    A repeated label is one verdict; different labels are none.
-    """
+    """Return the verdict label in a judge's text; two different ones are none."""
     found = _verdicts_in(text)
     label = found.pop() if len(found) == 1 else None
     return label if label in _LABELS else None
@@ -317,11 +314,7 @@ def _text(replies: Sequence[Reply]) -> str:
 def score_games(
     games: Sequence[Judgment], model: str, prompts: Sequence[str] | None = None
 ) -> Evaluation:
-    """Score one model's games; the column `win_rate` is in percent.
-
-    Without `prompts`, the judged ones are scored; of `prompts`, one without a game counts as two
-    missing judgments.
-    """
+    """Score one model's games; of `prompts`, one without a game counts as two missing judgments."""
     found = tally(games, prompts, each=GAMES)
     won, weight = found.total, found.weight
     if not weight.any():
@@ -347,14 +340,7 @@ def _with_interval(games: Sequence[Judgment], model: str, questions: Questions) 
 
 
 def bootstrap_interval(games: Sequence[Judgment], seed: int, rounds: int = 1000) -> Interval:
-    """Return the 95% percentile bootstrap interval of a win rate, resampling questions.
-
-    Each round computes the weighted share of wins over the drawn questions. Questions without a
-    readable verdict are excluded.
-
-    Returns:
-        Lower and upper bound, in percent; None for fewer than two questions.
-    """
+    """Return the 95% percentile bootstrap interval of a win rate in percent, over questions."""
     found = tally(games)
     judged = found.weight > 0
     won, weight, questions = found.total[judged], found.weight[judged], int(judged.sum())
@@ -368,11 +354,7 @@ def bootstrap_interval(games: Sequence[Judgment], seed: int, rounds: int = 1000)
 
 
 def answer_tokens(answers: files.Answers) -> dict[str, int] | None:
-    """Return every answer's length in tokens, or None if it cannot be counted.
-
-    If the file has all lengths they are used; otherwise the benchmark's tokenizer counts, if it and
-    its vocabulary are installed.
-    """
+    """Return every answer's length in tokens, by the file or the installed tokenizer."""
     known = {p: a.tokens for p, a in answers.by_prompt.items() if a.tokens is not None}
     if len(known) == len(answers.by_prompt):
         return known

@@ -1,10 +1,8 @@
 """Table 9's downstream tasks: run with lm-evaluation-harness, or read from its results.
 
-The paper reports six numbers per row, without metrics or shots. The tasks are those of the authors'
-script, with the tasks' default shots; where a task reports several metrics, the choice is an
-assumption, stated in the column's notes. Versions, shots and counts come from the results. Tested
-only with lm-eval 0.4.13, on a few items and a random model. A model at an endpoint is queried for
-completions, because these return the log-probabilities of given answers.
+The paper reports six numbers per row, without metrics or shots: where a task reports several, the
+choice is an assumption, stated in the column's notes. Tested only with lm-eval 0.4.13, on a few
+items and a random model.
 
 Source: paper appendix G, table 9; authors' code, `benchmark/lm-evaluation-harness/run.sh`
 (lm-eval 0.4.3, batches of 4, no chat template); lm-eval 0.4.13.
@@ -51,14 +49,7 @@ Results = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class LmEvalTask:
-    """One column of table 9.
-
-    Attributes:
-        name: The task or task group in lm-eval.
-        filter: lm-eval's name for the answer filter.
-        documents: Items in the public set.
-        assumption: What the paper leaves open, and the choice made; may be empty.
-    """
+    """One column of table 9; `assumption` is what the paper leaves open, and the choice made."""
 
     column: str
     name: str
@@ -96,11 +87,7 @@ TASKS = (
 
 
 def answering(model: str, base_url: str | None = None) -> tuple[str, dict[str, Json]]:
-    """Return lm-eval's model type and model arguments.
-
-    `model` is a folder or a name on the hub, or with `base_url` (`http://host:port/v1`), the name
-    at an OpenAI-compatible endpoint with text completions.
-    """
+    """Return lm-eval's model type and arguments of a folder, a hub name, or an endpoint's name."""
     if base_url is None:
         return "hf", {"pretrained": model}
     return ENDPOINT, {"model": model, "base_url": base_url.rstrip("/") + "/completions"}
@@ -126,10 +113,7 @@ def measure(
     device: str | None = None,
     limit: int | None = None,
 ) -> dict[str, Any]:
-    """Run the tasks and return lm-eval's results, including samples.
-
-    An endpoint's key is read from HARNESS_SOLVER_KEY. `limit` is in documents per task.
-    """
+    """Run the tasks and return lm-eval's results with samples; `limit` is documents per task."""
     if not installed():
         raise UserError(
             "Table 9's tasks need the package lm-eval, which is not installed; install the extra "
@@ -213,14 +197,7 @@ def read_results(path: Path) -> dict[str, Any]:
 def evaluate_results(
     results: Results, model: str | None = None, tasks: Sequence[LmEvalTask] = TASKS
 ) -> Evaluation:
-    """Score lm-eval's results: one column per task, in percent, with 95% intervals.
-
-    A column whose task was not run has no score, and its documents count as missing. The model's
-    name defaults to the one in the results.
-
-    Returns:
-        The evaluation; `n` counts documents over all columns.
-    """
+    """Score lm-eval's results: one column per task, in percent; one not run is missing."""
     by_task = {**results["results"], **(results.get("groups") or {})}
     scores: dict[str, float | None] = {}
     intervals: dict[str, Interval] = {}
@@ -280,10 +257,7 @@ def _interval(share: float, error: object) -> Interval:
 
 
 def _facts(results: Results, task: LmEvalTask) -> tuple[dict[str, Any], int, int]:
-    """Return the facts behind a task's score, the documents run, and the documents it has.
-
-    A group without its own entry gets the value its tasks share, or None if they differ.
-    """
+    """Return the facts behind a task's score, the documents run, and the documents it has."""
     parts = (results.get("group_subtasks") or {}).get(task.name) or [task.name]
 
     def shared(name: str) -> Any:

@@ -219,10 +219,7 @@ def ratings_from_judgments(records: Records) -> list[Judgment]:
 
 
 def parse_rating(text: str) -> float | None:
-    """Return the first `[[rating]]` in a judge's text, else the first `[rating]`, else None.
-
-    A number off the scale gives None.
-    """
+    """Return the first `[[rating]]` in a text, else the first `[rating]`; None off the scale."""
     match = _RATING.search(text) or _RATING_FALLBACK.search(text)
     return _on_scale(float(match.group(1))) if match else None
 
@@ -237,14 +234,9 @@ def score_ratings(
     prompts: Sequence[str] | None = None,
     categories: Mapping[str, str] | None = None,
 ) -> Evaluation:
-    """Score one model's ratings.
+    """Score one model's ratings: `average`, `turn_1` and `turn_2`, from 1 to 10.
 
-    Multiple ratings of one turn all count, as in the benchmark. Given `categories` by prompt id,
-    `per_category` has their means over both turns.
-
-    Returns:
-        Columns `average`, `turn_1`, `turn_2`, on the judge's scale of 1 to 10. A turn without any
-        valid rating has no score. A prompt's turn that was never judged counts as missing.
+    Several ratings of one turn all count, as in the benchmark.
     """
     order = tally(ratings, prompts).prompts
     turns = {t: tally((it for it in ratings if it.number == t), order) for t in TURNS}
