@@ -55,10 +55,7 @@ class _ChatReader(Reader):
 
 
 def _check_ending(ids: list[int], ending: str, chat: Chat, path: Path) -> None:
-    """Check that a rendered conversation ends as in the published template.
-
-    With any other ending, the reader would take its output from the wrong token.
-    """
+    """Check that a conversation ends as in the published template, where the output is read."""
     expected = chat.tokenizer(ending, add_special_tokens=False)["input_ids"]
     if ids[-len(expected) :] != expected:
         raise UserError(
@@ -346,11 +343,7 @@ class PairPreferenceLLM(_ChatReader):
 
 
 def question(conversation: Conversation, answers: Sequence[str]) -> str:
-    """Return the message that asks a pair-preference model which answer is better.
-
-    Turns alternate and there is no system turn. Dividers are removed from the texts, so an answer
-    cannot forge its own end.
-    """
+    """Return the message that asks which answer is better; an answer cannot forge its own end."""
     roles = [message["role"] for message in conversation]
     if roles != [("user", "assistant")[i % 2] for i in range(len(roles))] or len(roles) % 2 == 0:
         raise HarnessError(

@@ -85,11 +85,7 @@ def load_strictly(kind: Any, path: Path, device: str = "cpu", dtype: str = "floa
 
 
 def from_folder(kind: Any, path: Path, dtype: str = "float32", *, strict: bool = False) -> Any:
-    """Load a new model of a transformers class or a subclass of one.
-
-    Missing or mismatched tensors are an error, as they would be left random; with `strict`, so are
-    unexpected ones.
-    """
+    """Load a new model of a transformers class; missing or mismatched tensors are an error."""
     weight_files(path)
     silence_progress_bars()
     try:
@@ -151,10 +147,7 @@ def load_tokenizer(path: Path) -> PreTrainedTokenizerBase:
 
 
 def stop_token_ids(tokenizer: PreTrainedTokenizerBase) -> list[int]:
-    """Return the token ids that end a completion.
-
-    These are end-of-turn, EOS, and those in the checkpoint's `generation_config.json`.
-    """
+    """Return the ids of end-of-turn, EOS, and those in the `generation_config.json`."""
     end_of_turn = tokenizer.get_vocab().get(END_OF_TURN)
     file = Path(tokenizer.name_or_path or "nowhere") / "generation_config.json"
     told = json.loads(file.read_bytes()).get("eos_token_id") if file.is_file() else None
@@ -168,11 +161,7 @@ TEMPLATE = "chat_template.jinja"
 def with_template_arguments(
     folder: Path, arguments: Mapping[str, bool | int | float | str], out: Path
 ) -> Path:
-    """Create a checkpoint of symlinks with arguments fixed in its chat template; return its folder.
-
-    The arguments (`enable_thinking: false`) apply to generation, servers, training, and the
-    resulting checkpoint, and override any passed when rendering.
-    """
+    """Create a checkpoint of symlinks with arguments fixed in its template; return it."""
     template = load_tokenizer(folder).chat_template
     head = "".join(f"{{% set {k} = {json.dumps(v)} %}}" for k, v in sorted(arguments.items()))
     with TemporaryDirectory(dir=out.parent) as scratch:
@@ -212,11 +201,7 @@ def tokenize(
 def batches_by_length(
     sequences: Sequence[Sequence[int]], size: int, tokens: int | None = None
 ) -> Iterator[list[int]]:
-    """Yield indices in batches of similar length, shortest first (ties by index).
-
-    A batch has at most `size` sequences and, if given, `tokens` tokens including padding; a
-    sequence longer than that gets its own batch.
-    """
+    """Yield indices in batches of similar length, shortest first, within `size` or `tokens`."""
     batch: list[int] = []
     for i in sorted(range(len(sequences)), key=lambda i: len(sequences[i])):
         padded = len(sequences[i]) * (len(batch) + 1)

@@ -33,10 +33,7 @@ Average = Literal["logits", "probabilities"]
 
 
 class Encoded(NamedTuple):
-    """A text's tokens as read by a model, and whether it was truncated.
-
-    There are no tokens if the prompt leaves no room for an answer; that text has no reward.
-    """
+    """A text's tokens as read by a model (none if no answer fits), and whether it was truncated."""
 
     tokens: Tokens
     cut: bool
@@ -143,15 +140,10 @@ def without(words: re.Pattern[str], text: str) -> str:
 
 
 class Chat:
-    """Renders and encodes conversations with the chat template in a model's folder.
+    """Renders and encodes conversations with the chat template in a model's folder, with one BOS.
 
-    There is exactly one BOS if the tokenizer or the template adds one, and none for a model trained
-    without. Some published templates write it and others leave it to the tokenizer; naively doing
-    both would double it.
-
-    A conversation over the limit (in tokens) loses tokens from the end of its answer but keeps the
-    closing ones. The prompt is never truncated; if it fills the limit, nothing is read. This rule
-    is ours: the authors' code truncates the end, including the closing tokens.
+    A conversation over the limit (in tokens) loses tokens from the end of its answer but keeps
+    the closing ones. This rule is ours: the authors' code truncates those too.
     """
 
     def __init__(

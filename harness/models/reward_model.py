@@ -44,12 +44,7 @@ UNVERIFIED = "unverified"
 
 @dataclass(frozen=True)
 class Rewarded:
-    """The rewards of the answers to a set of prompts.
-
-    Attributes:
-        values: Shape (prompts, answers); NaN where a prompt has no rewards.
-        cut: Number of texts truncated because they were too long for the model.
-    """
+    """Rewards, P x N, NaN where a prompt has none, and how many texts were `cut` to fit."""
 
     values: NDArray[np.float64]
     cut: int = 0
@@ -62,11 +57,7 @@ class Rewarded:
 
 @dataclass(frozen=True)
 class CheckpointRewards:
-    """Rewards from a checkpoint.
-
-    A pairwise model's reward of an answer is its mean win probability against all answers to the
-    prompt, including itself. `weights` says what is known about its weights.
-    """
+    """Rewards from a checkpoint; a pairwise one's is the mean win probability."""
 
     reader: Reader
     weights: str = "embedded"
@@ -77,10 +68,7 @@ class CheckpointRewards:
         return self.reader.format
 
     def score(self, prompts: Sequence[Conversation], answers: Sequence[Sequence[str]]) -> Rewarded:
-        """Return the rewards of equally many answers to each prompt, which ends with a user turn.
-
-        They depend on the batch size only through rounding.
-        """
+        """Return the rewards of equally many answers to each prompt (ending with a user)."""
         cut: list[int] = []
         how: Any = {"batch_size": self.batch_size, "on_cut": cut.append}
         if self.reader.averages is not None:
@@ -97,10 +85,7 @@ class CheckpointRewards:
 
 @dataclass(frozen=True)
 class FunctionRewards:
-    """Rewards from a function that is called with the answers to one prompt at a time.
-
-    A single-turn prompt is passed as its text, a longer one with the speakers' names.
-    """
+    """Rewards from a function that is called with the answers to one prompt at a time."""
 
     name: str
     function: Callable[[str, list[str]], Sequence[float] | None]
@@ -149,10 +134,7 @@ def _text(conversation: Conversation) -> str:
 def load_reward_model(
     path: Path, reads: Reads = "one answer", *, device: str = "cpu", dtype: str = "float32"
 ) -> Reader:
-    """Load a reward model of any kind, or return it from the process's cache.
-
-    Its tensors must be exactly those in the folder's files. `dtype` is `float32` or `bfloat16`.
-    """
+    """Load a reward model of any kind, or return it from the process's cache."""
     return _load(path.resolve(), stamp(path), reads, device, dtype)
 
 
@@ -186,12 +168,10 @@ def score(
     batch_size: int,
     on_cut: Callable[[int], None] | None = None,
 ) -> NDArray[np.float64]:
-    """Return the rewards of P conversations that each end with the answer to score, shape (P,).
+    """Return the raw rewards of P conversations that end with an answer; NaN where none fits.
 
-    They are the model's raw outputs, never normalized, and NaN where the prompt leaves no room for
-    an answer. Conversations that render to the same tokens are scored once, so equal answers have
-    exactly equal rewards; in different batches they would differ in the last digits, which min-max
-    weights would amplify. `on_cut` is called once with the number of truncated conversations.
+    Conversations that render to the same tokens are scored once, so equal answers have exactly
+    equal rewards: in different batches they would differ in the last digits.
     """
     encoded = reader.encode([Answered(c[:-1], (c[-1]["content"],)) for c in conversations])
     if on_cut is not None:
@@ -214,20 +194,12 @@ def win_probabilities(
     batch_size: int,
     on_cut: Callable[[int], None] | None = None,
 ) -> NDArray[np.float64]:
-    """Compare the K answers to each of P conversations with one another.
+    """Return P x K x K probabilities that answer i to a conversation is better than answer j.
 
-    The model reads a conversation and two answers, a and b, and outputs a logit l(a, b) for "the
-    first is better". Models have position bias, so both orders are read. Depending on the model,
-    the logits or the probabilities are averaged:
+    The model outputs a logit l(a, b) for "the first is better". It has position bias, so both
+    orders are read and, depending on the model, the logits or the probabilities averaged:
 
         p(a, b) = sigmoid((l(a, b) - l(b, a)) / 2)  or  (sigmoid(l(a, b)) + sigmoid(-l(b, a))) / 2
-
-    `on_cut` is called once with the number of truncated pairs.
-
-    Returns:
-        P x K x K probabilities; [p, i, j] that answer i to conversation p is better than answer j.
-        An element and its transpose sum to exactly 1; the diagonal is 1/2. Answers that render to
-        the same tokens count as the same answer and are never compared. NaN if a pair does not fit.
     """
     p, k = len(conversations), len(answers[0]) if answers else 0
     asked = [c for c, own in zip(conversations, answers, strict=True) for _ in own]

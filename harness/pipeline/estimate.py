@@ -131,12 +131,7 @@ def prompts_of(stage: Stage) -> int:
 
 
 class Timings:
-    """Seconds that stages take, from finished ones.
-
-    A stage's time is proportional to its size: online steps, pairs times epochs, answers, or
-    prompts. The shipped seconds of each kind are for the profile `micro`; elsewhere they hold only
-    for kinds that neither run a model nor query one.
-    """
+    """Seconds that stages take, by their size, from finished ones of the same kind."""
 
     def __init__(self, finished: Iterable[tuple[Stage, float]], *, shipped: bool) -> None:
         self._took: dict[tuple[object, ...], tuple[float, float]] = {}
@@ -206,14 +201,7 @@ def _size(stage: Stage) -> float:
 def left_s(
     stages: Collection[Stage], seconds: Mapping[str, float], held: Mapping[str, int], workers: int
 ) -> float:
-    """Return the expected seconds until all stages are done, given in dependency order.
-
-    Args:
-        stages: Those that are left.
-        seconds: Of each stage, by fingerprint.
-        held: How many workers' places a kind of stage takes; 1 if missing.
-        workers: Maximum number of concurrent stages.
-    """
+    """Return the expected seconds until all stages, inputs first, are done."""
     ends: dict[str, float] = {}
     for stage in stages:
         begins = max((ends.get(it.fingerprint, 0.0) for it in stage.inputs.values()), default=0.0)

@@ -27,11 +27,8 @@ from harness.worlds.needs import asked_by, policy_of, served_here
 class StageKind(NamedTuple):
     """Properties of a kind of stage.
 
-    Attributes:
-        seconds: Duration on one core with the profile `micro`; used for scheduling and time
-            estimates until a stage of the kind has been measured.
-        imports: A module that is slow to import; workers import it before their first stage.
-        version: Version of the kind's meaning; bumped by hand when its numbers change.
+    `seconds` are on one core with the profile `micro`, used until a stage of the kind was measured;
+    `version` is bumped by hand when its numbers change.
     """
 
     seconds: float
@@ -235,10 +232,7 @@ class StageFactory:
         return {"policy": policy}
 
     def with_reward_model(self, settings: dict[str, Json], role: RewardRole) -> dict[str, Stage]:
-        """Return a role's reward model as an input, if a stage trains it.
-
-        Otherwise add its identity to the settings instead.
-        """
+        """Return a role's reward model as an input if a stage trains it, else in the settings."""
         training = self.profile.trained_reward_models.get(role)
         if training is None:
             settings["reward_model"] = self.world.reward_model(role)
@@ -260,11 +254,7 @@ class StageFactory:
         role: RewardRole,
         n: int | None = None,
     ) -> tuple[Stage, Stage]:
-        """Return the stages with a policy's answers to prompts, `n` each, and with their rewards.
-
-        A pairwise reward model rewards an answer with its mean win probability over the prompt's
-        answers.
-        """
+        """Return the stages with a policy's answers to prompts, `n` each, and their rewards."""
         settings: dict[str, Json] = {**self.profile.generation.model_dump(), **self.engine}
         settings["n"] = n or settings["n"]
         inputs = {"prompts": prompts, **self.with_policy(settings, policy)}
@@ -284,10 +274,7 @@ class StageFactory:
 
 
 def reward_models_named(stages: Sequence[Stage]) -> list[str]:
-    """Return the distinct names of the reward models of some stages, sorted.
-
-    A model from a file is named by its identity, one trained by a stage by how it was trained.
-    """
+    """Return the distinct names of the reward models of some stages, sorted."""
     names = []
     for stage in stages:
         s = stage.settings

@@ -24,12 +24,7 @@ HELD_OUT: Final = 2000  # held-out pairs, the ones on the shipped models' cards
 
 @dataclass(frozen=True)
 class RewardStudy:
-    """The stages that measure the reward models of a table's rows.
-
-    `roles` has the reward model of each row that has one, by row id; `held_out` the accuracy stage
-    of each model; `best_of_n` the stage that scores its picks out of `n` answers, by model and
-    seed.
-    """
+    """The stages that measure the reward models of a table's rows, by role (and seed)."""
 
     roles: Mapping[str, RewardRole]
     held_out: Mapping[RewardRole, Stage]

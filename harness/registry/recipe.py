@@ -136,19 +136,13 @@ Budget = Literal["steps", "rollouts", "tokens"]
 
 
 def budget_taken(budget: Budget, steps: int, rollouts: int, max_new_tokens: int) -> int:
-    """Return how much of a budget some steps use; assumes rollouts of half `max_new_tokens`.
-
-    Selection, screening and evolving are not counted.
-    """
+    """Return how much of a budget some steps use; assumes rollouts of half `max_new_tokens`."""
     tokens = rollouts * max_new_tokens // 2
     return {"steps": steps, "rollouts": rollouts, "tokens": tokens}[budget]
 
 
 class League(Strict):
-    """How one of several selectors chooses prompts from a shared pool, until a budget is spent.
-
-    The budget is the cost of training on `size` x uniformly drawn prompts, in units of `budget`.
-    """
+    """How one of several selectors chooses prompts from a shared pool, until a budget is spent."""
 
     selector: SelectorName = "uniform"
     options: dict[str, bool | int | float | str] = Field(default={})
@@ -541,10 +535,7 @@ def merge(defaults: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str,
 def layered(
     defaults: Mapping[str, Any], row: Mapping[str, Any], column: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return a cell's settings: its column's over its row's over its table's.
-
-    A row with `algorithm: null` is the base model and takes nothing from table or column.
-    """
+    """Return a cell's settings: its column's over its row's over its table's."""
     if row.get("algorithm", "") is None:
         return dict(row)
     below = merge(defaults, row)

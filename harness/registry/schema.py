@@ -200,11 +200,7 @@ class Control(Strict):
 
 
 class LeagueRows(Strict):
-    """The rows of a table that choose prompts from the same pool on the same budget.
-
-    Its members are the rows with `uniform` as baseline. Columns are one score after each part of
-    the budget, in order.
-    """
+    """The rows of a table that choose prompts from the same pool on the same budget."""
 
     id: Id
     title: str
@@ -364,12 +360,7 @@ class Table(Strict):
         return self.main_place[1]
 
     def is_about_choosing(self, claim: Claim) -> bool:
-        """Return whether a claim compares ways to choose prompts.
-
-        That is, its rows choose among prompts in different ways: by metric or sampling, or evolving
-        the chosen prompts as opposed to training on them as they are. Rows that all choose the same
-        way, next to others that take prompts as they come, do not count.
-        """
+        """Return whether a claim compares rows that choose among prompts in different ways."""
         if isinstance(claim.test, Qualitative):
             return False
         cells = {place for shown in claim.test.shown for _, place in shown.terms}
@@ -403,10 +394,7 @@ class Table(Strict):
     _by_run: dict[str, Mapping[str, Recipe]] = PrivateAttr(default_factory=dict)
 
     def paper_gain(self, row: Row, column: Column) -> float | None:
-        """Return the paper's value minus the row's baseline's, in the column's unit.
-
-        Rounded to the printed decimals; None for a baseline row or if either value is not printed.
-        """
+        """Return the paper's gain over the baseline, to the printed decimals, if printed."""
         if row.baseline is None:
             return None
         value = row.values.get(column.id)

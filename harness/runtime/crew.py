@@ -25,10 +25,7 @@ from harness.words import counted
 
 @dataclass(frozen=True)
 class Need:
-    """What a stage needs while it runs: cores, and GPUs on one node.
-
-    A stage that `uses_endpoint` mostly waits for one, which can serve only so many at once.
-    """
+    """The cores and GPUs of one node that a stage needs, and whether it waits for an endpoint."""
 
     cpus: int = 1
     gpus: int = 0
@@ -42,10 +39,7 @@ class Need:
 
 @dataclass(frozen=True)
 class Needs:
-    """What stages need, by kind; this affects when and where a stage runs, never its numbers.
-
-    `other` applies to all other kinds; at most `max_endpoint_stages` query endpoints at once.
-    """
+    """What stages need, by kind; at most `max_endpoint_stages` query endpoints at once."""
 
     kinds: Mapping[str, Need] = field(default_factory=dict)
     other: Need = Need()
@@ -122,8 +116,8 @@ class LocalCrew(Crew):
     """Up to `most` worker processes on this machine, which stay warm between stages.
 
     A stage that needs GPUs gets exclusive ones and its own worker, which exits with the stage,
-    since only then is all of its GPU memory freed. On a machine without GPUs such stages run on the
-    CPU, one at a time, so that GPU profiles can be tried out.
+    since only then is all of its GPU memory freed. Without GPUs such stages run on the CPU, one
+    at a time.
     """
 
     def __init__(

@@ -50,10 +50,7 @@ _ATTEMPTS = 3
 
 
 class EngineOptions(BaseModel):
-    """Where stages are computed: on this machine or a Ray cluster.
-
-    `ray_address` is `host:port` or `auto`; None starts Ray on this machine.
-    """
+    """Where stages are computed: here or on a Ray cluster (`host:port`, `auto`, or its own)."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -81,16 +78,12 @@ class Engine:
 
     Attributes:
         functions: `module:function` by stage kind; each takes a `StageContext`.
-        log_dir: Folder for the workers' logs.
-        jobs: Maximum concurrent stages; by default up to the engine (on this machine, one per
-            available core).
+        jobs: Maximum concurrent stages; by default up to the engine.
         fail_fast: Stop everything at the first failure instead of continuing with what can run.
-        on_event: Called in this process with every event, after idle workers have been given their
-            next stage, so that a slow callback delays them as little as possible.
+        on_event: Called in this process with every event.
         preload: Modules a worker imports as soon as it starts.
         fallback: Expected seconds by kind, for scheduling until a stage of that kind is done.
         threads: Compute threads per worker.
-        hardware: How stages are to use a machine, passed to them unchanged.
         environment: Further environment variables of the workers.
     """
 
@@ -116,10 +109,7 @@ class Engine:
             raise UserError(f"--jobs is {self.jobs}: give the number of workers, 1 or more")
 
     def run(self, plan: Plan) -> RunOutcome:
-        """Compute the plan's stages that are not done, retrying those that failed.
-
-        When the disk is full, running stages are awaited and no more are started.
-        """
+        """Compute the plan's stages that are not done; a full disk lets the running ones end."""
         pending = plan.pending(self.store)
         strange = sorted({stage.kind for stage in pending} - self.functions.keys())
         if strange:
@@ -237,11 +227,7 @@ class _Run:
         return events
 
     def _room(self) -> Callable[[str], bool]:
-        """Return a predicate: whether there is room for a stage of a kind.
-
-        GPUs are reserved for a more urgent stage that needs more than are free; otherwise smaller
-        stages could starve it.
-        """
+        """Return whether there is room for a kind; GPUs are kept for a more urgent stage."""
         needs, crew = self._crew.needs, self._crew
         asked = sum(needs.of(stage.kind).uses_endpoint for stage in crew.at_work)
         most = math.inf if needs.max_endpoint_stages is None else needs.max_endpoint_stages

@@ -1,16 +1,8 @@
 """Files shared by several processes: digests, atomic writes, locks, storage errors.
 
-*Digests.* Verifying reads every byte, so each process caches what it has verified by path, size,
-and modification and change times, and rereads a file only if one of these has changed.
-
-*Locks.* Locks are the operating system's (`flock` on a file that is never deleted), so a lock ends
-with its process, however that ends. On a shared file system the file server holds it for all
-machines that mount the folder: NFS supports this, and Lustre if mounted with `flock`. The server
-releases the locks of a lost machine after a minute or two.
-
-*Storage errors.* A full disk or a missing permission is not a bug, so a traceback is no help:
-`explained` turns it into one sentence. Some libraries (safetensors, torch) report a full disk with
-their own exceptions, recognized by the operating system's message.
+*Locks* are the operating system's (`flock` on a file that is never deleted), so a lock ends with
+its process. On a shared file system the file server holds it for all machines: NFS supports this,
+and Lustre if mounted with `flock`. It releases the locks of a lost machine after a minute or two.
 """
 
 from __future__ import annotations
@@ -52,10 +44,7 @@ class BrokenEntry(StoreError):
 
 @contextmanager
 def explained(doing: str, root: Path) -> Iterator[None]:
-    """Turn storage errors inside the block into one sentence; let everything else through.
-
-    The sentence says what was being done, and names `root` if the error itself names no file.
-    """
+    """Turn storage errors inside the block into one sentence; let everything else through."""
     try:
         yield
     except HarnessError:
@@ -75,11 +64,7 @@ def explained(doing: str, root: Path) -> Iterator[None]:
 
 
 def disk_full(doing: str, root: Path) -> DiskFullError | None:
-    """Return an error if the disk is full, else None.
-
-    For programs that die silently because they cannot write their own log. `root` is a folder on
-    the disk; it need not exist.
-    """
+    """Return an error if the disk is full, for programs that cannot write their own log."""
     there = next(folder for folder in (root, *root.parents) if folder.exists())
     if shutil.disk_usage(there).free >= _LEAST_BYTES:
         return None
@@ -99,11 +84,7 @@ _MINE: set[Path] = set()
 
 @contextmanager
 def hold(path: Path, *, wait: bool = True, again: bool = False) -> Iterator[bool]:
-    """Hold a lock for the duration of the block; yield whether it was acquired.
-
-    With `wait`, block until no other process holds it. With `again`, the lock is reentrant within
-    this process.
-    """
+    """Hold a lock for the block, `again` within this process; yield whether it was acquired."""
     if again and path in _MINE:
         yield True
         return
@@ -136,10 +117,7 @@ def lock_of(folder: Path) -> Path:
 
 @contextmanager
 def held(folder: Path) -> Iterator[Path]:
-    """Yield the folder, created if absent, once no other process works in it.
-
-    Reentrant: a process may already hold it, for instance through the store's claim on the stage.
-    """
+    """Yield the folder, created if absent, once no other process works in it."""
     with hold(lock_of(folder), again=True):
         folder.mkdir(parents=True, exist_ok=True)
         yield folder
@@ -153,10 +131,7 @@ class FileEntry(TypedDict):
 
 
 def seal_files(folder: Path) -> dict[str, FileEntry]:
-    """Flush every file under a folder to disk and return their digests and sizes.
-
-    Keys are paths relative to the folder with forward slashes, sorted.
-    """
+    """Flush every file under a folder to disk; return digests and sizes by relative path."""
     entries: dict[str, FileEntry] = {}
     for name, found in sorted(_below(str(folder)).items()):
         if found.is_dir(follow_symlinks=False):
@@ -205,11 +180,7 @@ def flush_folder(folder: Path) -> None:
 
 
 class DigestCache:
-    """The files this process has verified, so that each is read only once.
-
-    Paths are strings: a store has about 100,000 files, and building `Path` objects would take as
-    long as reading them.
-    """
+    """The files this process has verified, by path, size and times, so that each is read once."""
 
     def __init__(self) -> None:
         self._verified: dict[str, tuple[int, int, int, str]] = {}

@@ -37,12 +37,7 @@ LOADED = (".py", ".yaml")
 
 
 class Provenance(TypedDict):
-    """Where and with what a stage was computed.
-
-    `dirty` is whether files that affect numbers differ from the commit; both are null outside a git
-    checkout. `versions` has null for a library that is not installed; `threads` is the number of
-    compute threads per stage.
-    """
+    """Where and with what a stage was computed; `dirty` is whether files differ from the commit."""
 
     commit: str | None
     dirty: bool | None
@@ -69,12 +64,7 @@ def collect_provenance(threads: int = 1) -> Provenance:
 
 
 def git_state(root: Path) -> tuple[str | None, bool | None]:
-    """Return a checkout's commit, and whether files that affect numbers have changed since.
-
-    Both are None if there is no checkout. Results and docs do not count: a report written into the
-    checkout is not a code change. A folder inside another checkout (a virtual environment, say) has
-    no commit of its own.
-    """
+    """Return a checkout's commit, and whether files that affect numbers have changed since."""
     top = _git(root, "rev-parse", "--show-toplevel")
     if top is None or Path(top).resolve() != root.resolve():
         return None, None
@@ -142,12 +132,7 @@ _SEAL = re.compile(rb',\n  "digest": "([0-9a-f]{64})"\n}\n\Z')
 
 
 class Manifest(StageRecord):
-    """The content of `stage.json`.
-
-    `files` is keyed by path relative to the entry; `started` and `finished` are ISO 8601 in UTC;
-    `wall_s` and `cpu_s` are the seconds of the stage function alone (without hashing and renaming;
-    CPU time is that of its process).
-    """
+    """The content of `stage.json`; times are of the stage function alone, ISO 8601 in UTC."""
 
     files: dict[str, FileEntry]
     started: str

@@ -108,10 +108,7 @@ class SharedPolicy:
         seed: int,
         **sampling: Any,
     ) -> list[list[Completion]]:
-        """Roll out P conversations n times each on all processes; only the first calls this.
-
-        The arguments are those of `harness.models.policy.generate`.
-        """
+        """Roll out P conversations n times each on all processes; only the first calls this."""
         request = {
             "conversations": [[dict(message) for message in c] for c in conversations],
             "n": n,
@@ -132,11 +129,7 @@ class SharedPolicy:
         return request["answer"]
 
     def sample(self, prompts: Sequence[Sequence[int]], draws: Sequence[Draw]) -> list[list[int]]:
-        """Roll out this process's rows of a step; every process calls this with equally many.
-
-        Given the token ids of B prompts and the seed of each, return B rollouts, including the
-        end-of-turn token if one was generated.
-        """
+        """Roll out this process's rows of a step; every process calls this with equally many."""
         return self._sampled(prompts, draws, **self._sampling)
 
     def _roll_out(self, request: dict[str, Any]) -> list[list[Completion]]:
@@ -237,10 +230,7 @@ def save_policy(
     *,
     to_go_on: bool = False,
 ) -> None:
-    """Save the policy trained from checkpoint `start`; every process calls this, the first writes.
-
-    `to_go_on` saves at full float32 precision, whatever the placement's dtype.
-    """
+    """Save the policy trained from checkpoint `start`; `to_go_on` keeps full float32 precision."""
     weights = get_model_state_dict(trainer.model_wrapped, options=WHOLE)
     if is_first():
         policy = load_model(start)
@@ -259,10 +249,7 @@ def save_policy(
 
 
 def save_optimizer(trainer: Any, path: Path) -> None:
-    """Save the optimizer state as safetensors with keys `<parameter number>.<name>`.
-
-    Every process calls this; the first one writes.
-    """
+    """Save the optimizer state as safetensors with keys `<parameter number>.<name>`."""
     whole = get_optimizer_state_dict(trainer.model_wrapped, _optimizer(trainer), options=WHOLE)
     if is_first():
         kept = {

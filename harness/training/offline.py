@@ -67,15 +67,7 @@ class TrainingError(HarnessError):
 
 @dataclass(frozen=True)
 class Setup:
-    """The inputs from which an algorithm builds its trainer.
-
-    Attributes:
-        policy: the model to train, owned by the trainer, or its path if TRL is to load it. The
-            reference is the initial policy, which is TRL's default.
-        pairs: those short enough, as messages, with the columns that the algorithm reads.
-        arguments: those common to the configurations of all TRL trainers.
-        adapters: peft configuration of the adapters to train; None trains all weights.
-    """
+    """What an algorithm builds its trainer from; the reference is the initial policy."""
 
     policy: Any
     tokenizer: PreTrainedTokenizerBase
@@ -96,17 +88,7 @@ class Setup:
 
 @dataclass(frozen=True, kw_only=True)
 class OfflineAlgorithm(ABC):
-    """An algorithm that trains on pairs: a loss and its training hyperparameters.
-
-    A subclass adds the constants of its loss as fields, its name, and the method that builds its
-    trainer. Fields shared with a profile mean the same (`harness.registry.training.Offline`).
-
-    Attributes:
-        micro_batch_size: pairs per forward pass on a device; divides `batch_size`.
-        max_length: longer pairs are dropped, as are those whose prompt, including its generation
-            header, is longer than `max_prompt_length`.
-        schedule: `cosine`, `linear` or `constant_with_warmup` after the warm-up.
-    """
+    """An algorithm that trains on pairs: name, hyperparameters, and how to build its trainer."""
 
     name: ClassVar[str]  # shown in messages
     columns: ClassVar[tuple[str, ...]] = ()
@@ -159,11 +141,7 @@ class OfflineAlgorithm(ABC):
 def algorithm_of(
     name: str, settings: Mapping[str, Any], *, micro_batch_size: int | None = None
 ) -> OfflineAlgorithm:
-    """Return an algorithm with the hyperparameters in a profile's settings.
-
-    Other settings are ignored. The micro-batch is the whole batch unless `micro_batch_size` is
-    given.
-    """
+    """Return an algorithm with the hyperparameters in a profile's settings."""
     if name not in LOSSES:
         raise UserError(f"no algorithm `{name}` trains on pairs: use one of {', '.join(LOSSES)}.")
     found = LOSSES.load(name)
@@ -189,15 +167,8 @@ def train(
 ) -> Metrics:
     """Train a policy on pairs and save it to `out_dir/model`, as safetensors with its tokenizer.
 
-    The pairs are rows with the texts `prompt`, `chosen` and `rejected` and the algorithm's own
-    `columns`; other columns are ignored. The reference is the initial policy. `seed` orders the
-    data; in the first process, `on_log` is called with each finished update and its metrics.
-
-    Returns:
-        A summary, reproducible given the seed: `pairs` given, `too_long` pairs dropped,
-        `trained_pairs`, `steps`, `loss_first`, and `loss_last`, `accuracy_last` and `margin_last`
-        of the last update; with a working folder, also the number of pairs that were `repeated`
-        to fill the last batch.
+    The summary has the pairs given, dropped as `too_long`, and trained on, `steps`, and measures
+    of the first and last update.
     """
     tokenizer = load_tokenizer(model_path)
     kept = short_enough(pairs, tokenizer, algorithm.max_length, algorithm.max_prompt_length)
@@ -253,11 +224,7 @@ def train_pairs(ctx: StageContext, place: Placement) -> Metrics:
 
 
 def as_messages(row: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
-    """Return the texts of a pair in TRL's conversational format.
-
-    An answer that was cut off is marked `open`, so that a template that knows the mark leaves out
-    the end of the turn, which the policy did not write.
-    """
+    """Return the texts of a pair in TRL's format; an answer that was cut off is marked `open`."""
     messages: dict[str, list[dict[str, Any]]] = {
         "prompt": [{"role": "user", "content": row["prompt"]}],
         "chosen": [{"role": "assistant", "content": row["chosen"]}],
@@ -275,10 +242,7 @@ def short_enough(
     max_length: int,
     max_prompt_length: int | None = None,
 ) -> list[Mapping[str, Any]]:
-    """Return the pairs within the limits: the prompt with either completion, and the prompt alone.
-
-    Lengths are in tokens, including those of the chat template.
-    """
+    """Return the pairs within the limits in tokens: prompt with either completion, and alone."""
     conversations = [as_messages(row) for row in rows]
     whole = [[*texts["prompt"], *texts[side]] for texts in conversations for side in SIDES]
     lengths = [len(ids) for ids in tokenize(tokenizer, whole, add_generation_prompt=False)]
@@ -291,10 +255,7 @@ def short_enough(
 
 
 class Recorder(TrainerCallback):  # type: ignore[misc]
-    """Forwards the training curves and stops training when the loss is not finite.
-
-    `before` is the number of steps the run has already taken.
-    """
+    """Forwards the training curves and stops training when the loss is not finite."""
 
     def __init__(self, on_log: OnLog, before: int = 0) -> None:
         self._hand_on = on_log
@@ -372,11 +333,7 @@ def _run(trainer: Trainer, recorder: _PairsRecorder) -> None:
 def _data(
     rows: Sequence[Mapping[str, Any]], algorithm: OfflineAlgorithm, work: Path | None
 ) -> Dataset:
-    """Return pairs as messages, with the columns that the algorithm reads.
-
-    With a working folder, all processes read the same files, as precomputing the reference's
-    log-probabilities requires.
-    """
+    """Return pairs as messages; with a working folder, all processes read the same files."""
     messages = [
         {**as_messages(row), **{name: row[name] for name in algorithm.columns}} for row in rows
     ]

@@ -98,10 +98,7 @@ class DPO(OfflineAlgorithm):
 
 @dataclass(frozen=True, kw_only=True)
 class SPPO(OfflineAlgorithm):
-    """SPPO; `beta` is 1 / eta, the inverse of the factor on win probabilities.
-
-    Pairs carry win probabilities in [0, 1] from a pairwise reward model.
-    """
+    """SPPO; `beta` is 1 / eta, the inverse of the factor on win probabilities."""
 
     name: ClassVar[str] = "SPPO"
     columns: ClassVar[tuple[str, ...]] = WIN_PROBABILITIES
@@ -209,10 +206,7 @@ class _TemplateTokens:
     processing_class: Any
 
     def tokenize_row(self, feature: dict[str, str], model: Any = None) -> dict[str, list[int]]:
-        """Return ids, mask and labels of both sides of a pair, given as rendered text.
-
-        The prompt includes the generation header; its labels are -100.
-        """
+        """Return ids, mask and labels (-100 for the prompt) of both sides of a pair."""
 
         def ids_of(text: str) -> list[int]:
             return list(self.processing_class(text, add_special_tokens=False)["input_ids"])

@@ -56,12 +56,7 @@ _ROLLOUTS = 3
 
 @dataclass(frozen=True, kw_only=True)
 class OnlineAlgorithm(ABC):
-    """An algorithm that trains on rollouts: a loss and its training hyperparameters.
-
-    Fields shared with a profile mean the same (`OnlineTraining` in `harness.registry.training`).
-    The learning rate rises from 0 over `warmup_steps` of the `schedule_steps`, and is then constant
-    (`constant_with_warmup`) or decays (`cosine`, `linear`).
-    """
+    """An algorithm that trains on rollouts: a loss and its training hyperparameters."""
 
     blocks: ClassVar[bool]
     """Whether its trainer orders a process's rollouts as all first ones, then all second ones,
@@ -150,10 +145,7 @@ class OnlineSetup:
 
 @dataclass(frozen=True)
 class Drawn:
-    """The texts of a step's P prompts and, if already rolled out, the token ids of P x N answers.
-
-    The ids include the end-of-turn token if one was generated.
-    """
+    """A step's P prompts and, if already rolled out, the token ids of P x N answers."""
 
     texts: Sequence[str]
     answers: Sequence[Sequence[Sequence[int]]] | None = None
@@ -172,22 +164,14 @@ class StepPrompts(Protocol):
     def reward(
         self, completions: Sequence[Sequence[str]], ended: NDArray[np.bool_], tokens: int
     ) -> NDArray[np.float64]:
-        """Return the P x N rewards of the step's rollouts, given their P x N texts.
-
-        `ended` (P x N) says whether the policy ended the turn itself; `tokens` is the total number
-        generated, including end-of-turn tokens.
-        """
+        """Return the P x N rewards of a step's rollouts; `ended` says whether each ended itself."""
 
     def finish(self, policy: Policy) -> Metrics:
         """End the step, given the policy that rolled out, and return the metrics to log."""
 
 
 class Steps:
-    """The loss-independent part of every step, called by each process's trainer.
-
-    `metrics` are the source's for the last step; `length` is the mean number of tokens of its
-    rollouts, including end-of-turn tokens. Both are set in the first process only.
-    """
+    """The loss-independent part of every step, called by each process's trainer."""
 
     def __init__(
         self, source: StepPrompts | None, segment: Segment, seed: int, *, blocks: bool
@@ -210,17 +194,11 @@ class Steps:
 
     @property
     def own_rollouts(self) -> bool:
-        """Whether rollouts come from `sample` rather than from TRL.
-
-        They do if the prompts were rolled out already or each rollout has its own random numbers.
-        """
+        """Whether rollouts come from `sample` rather than from TRL."""
         return self._answers is not None or isinstance(self._policy, SharedPolicy)
 
     def begin(self, repeat: int = 1) -> list[list[dict[str, str]]]:
-        """Seed the next step and return this process's share of its conversations.
-
-        Each conversation occurs `repeat` times in a row.
-        """
+        """Seed the next step and return this process's share of its conversations, repeated."""
         self._step += 1
         torch.manual_seed(self._number())
         drawn: Drawn = self._decided(lambda source: source.draw(self._policy))
@@ -240,10 +218,7 @@ class Steps:
         return self._policy.sample(prompts, [(root, prompt, number) for prompt, number in own])
 
     def reward(self, prompts: Any, completions: Any, completion_ids: Any, **_: Any) -> list[float]:
-        """Reward the step's rollouts and end the step; has TRL's reward function signature.
-
-        The first process rewards all rollouts; each process returns the rewards of its own rows.
-        """
+        """Reward a step's rollouts and end the step; has TRL's reward function signature."""
         rows = distributed.all_gather(list(zip(completions, completion_ids, strict=True)))
 
         def rewarded(source: StepPrompts) -> tuple[list[float], bool]:
@@ -331,12 +306,7 @@ def train_segment(
     on_log: OnLog,
     place: Placement = PLAIN,
 ) -> None:
-    """Train one segment and write `model/` and `optimizer.safetensors` to `out_dir`.
-
-    Every process calls this. Only the first has a `source`, writes, and calls `on_log` with each
-    finished step and its metrics. `optimizer_state` is None for the first segment of a run. `seed`
-    is the root of the random numbers of all steps.
-    """
+    """Train one segment and write its policy and optimizer; every process calls this."""
     with quiet(), tempfile.TemporaryDirectory() as scratch:
         tokenizer = load_tokenizer(policy)
         steps = Steps(source, segment, seed, blocks=algorithm.blocks)

@@ -84,8 +84,7 @@ def drawn(
 ) -> dict[int, str]:
     """Return a stage's prompts by position, from a pool that the seed shuffles.
 
-    Off-target prompts, from `others`, come after the first `on_target` and are numbered after the
-    pool. There are fewer than `count` if the pool ends.
+    Off-target ones, from `others`, come after the first `on_target`, numbered after the pool.
     """
     seed, first, count = (settings[name] for name in ("seed", "first", "count"))
     human = settings.get("on_target", count)
@@ -117,10 +116,7 @@ Result = tuple[Rows, Mapping[str, Any] | None]
 def writes(
     name: str, schema: pa.Schema | Callable[[Rows], pa.Schema] | None = None
 ) -> Callable[[Callable[[StageContext], Result]], Callable[[StageContext], None]]:
-    """Turn a function that returns rows and a summary (or None) into a stage.
-
-    The rows are written to `NAME.parquet`, the summary to `summary.json`.
-    """
+    """Turn a function that returns rows and a summary (or None) into a stage that writes both."""
 
     def stage_of(function: Callable[[StageContext], Result]) -> Callable[[StageContext], None]:
         @wraps(function)
@@ -149,9 +145,7 @@ def progress_callback(
 ) -> Callable[..., None]:
     """Return a callback that takes the number of prompts done and reports every 5%.
 
-    Prompts can finish several at a time and in any order; in steps of 5% the curve, from 0 to 1, is
-    the same in every run. It starts at `before`, the prompts the stage did earlier. A total unknown
-    in advance is passed as the second argument of each call.
+    They finish in any order; in steps of 5% the curve, from 0 to 1, is the same in every run.
     """
     last = 0
 

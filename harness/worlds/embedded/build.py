@@ -38,13 +38,7 @@ Competence = dict[str, dict[str, dict[str, float]]]
 
 
 def measure(policy: Path, seed: int) -> Competence:
-    """Evaluate a policy.
-
-    Returns:
-        `ranks` (single operations, by the rank of their names) and `depth` (1 to 4, names drawn
-        uniformly), each with `exact` (share of exactly correct answers), `score` (mean oracle
-        score) and `best_of_6` (mean over prompts of the best score).
-    """
+    """Evaluate a policy by the rank of names and by depth: exact, oracle score and best of 6."""
     rng = random.Random(f"{seed}/competence")
     size = len(texts.RANKED) // EIGHTHS
     names = {
@@ -149,10 +143,7 @@ OnEvent = Callable[[str], None]
 
 
 def build(output: Path, seed: int = SEED, on_event: OnEvent = print) -> Card:
-    """Build the world into a folder and write its card.
-
-    `on_event` receives a one-line progress message every few seconds.
-    """
+    """Build the world into a folder and write its card."""
     output.mkdir(parents=True, exist_ok=True)
     import torch
 

@@ -178,11 +178,7 @@ def _known(prompts: Sequence[Sequence[str]], taught: Mapping[str, float], count:
 
 
 class OracleValue:
-    """The oracle's value of prompts in an online run, from what the initial policy could do.
-
-    A name's teachability is divided by 1 + the number of times it has been trained on. With
-    `shuffled`, values are permuted among the prompts of each call.
-    """
+    """The oracle's value of prompts in an online run, from what the initial policy could do."""
 
     def __init__(self, right: Right, choice: Choice, *, shuffled: bool, seed: int) -> None:
         self._taught = taught_by_name(right)

@@ -84,10 +84,7 @@ def _rewrites(human: list[str], scheme: str, reach: Reach) -> list[str]:
 
 
 def _judged(name: str, path: Path) -> list[str]:
-    """Return a judge's replies when every third item gets its own correct answer.
-
-    The two items after it get that same answer.
-    """
+    """Return a judge's replies when every third item, and the two after it, get its answer."""
     items = texts.read_items(path)[:SAMPLED]
     tasks = [lang.parse(item.turn_1) for item in items]
     right = [lang.write_list(task.answer()) for task in tasks if task is not None]

@@ -159,11 +159,7 @@ EXACT_MATCH = "exact_match"  # the judge's name in profiles
 
 
 def score_downstream(items: Sequence[Item], answers: Answers) -> tuple[Rows, Rows, dict[str, Any]]:
-    """Score each answer by exact match with the reference.
-
-    Returns:
-        The judgments, the values (100 or 0) in each task's column, and the summary.
-    """
+    """Score each answer by exact match: judgments, values (100 or 0), and the summary."""
     judgments: Rows = [
         {
             "prompt_id": item.item_id,

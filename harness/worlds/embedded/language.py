@@ -135,10 +135,7 @@ def read_list(text: str) -> Items | None:
 
 
 def render(task: Task, frame: int) -> str:
-    """Write a task as a sentence; without items it is a follow-up.
-
-    `frame` is an index into `FRAMES` or, for a follow-up, `FOLLOW_UPS`.
-    """
+    """Write a task as a sentence in a frame; without items it is a follow-up."""
     if task.items is None:
         return FOLLOW_UPS[frame].format(ops=" , then ".join(task.names))
     template, joint = FRAMES[frame]
@@ -185,10 +182,7 @@ def edit_distance(a: Items, b: Items) -> int:
 
 
 def partial_credit(answer: str, correct: Items) -> float:
-    """Return the score of an answer against the correct list, in [0, 1].
-
-    It is 1 minus edit distance / length of the longer list, or 0 if the answer is not a list.
-    """
+    """Return 1 minus edit distance / length of the longer list; 0 if the answer is not a list."""
     given = read_list(answer)
     if given is None:
         return 0.0
@@ -197,11 +191,7 @@ def partial_credit(answer: str, correct: Items) -> float:
 
 
 def score(prompt: str, answer: str, previous: str = "") -> float:
-    """Score `answer` to `prompt`, in [0, 1].
-
-    A follow-up refers to `previous`, the model's preceding turn. If that is not a list, the items
-    in it are used, in order.
-    """
+    """Score `answer` to `prompt`, in [0, 1]; a follow-up refers to the list in `previous`."""
     task = parse(prompt)
     if task is None:
         raise HarnessError(f"the oracle cannot read the prompt {prompt!r}")

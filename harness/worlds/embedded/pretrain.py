@@ -87,10 +87,7 @@ def model_config(vocabulary_size: int) -> Gemma2Config:
 
 
 def encode(turns: list[Turn], ids: dict[str, int]) -> tuple[list[int], list[int]]:
-    """Return token ids and labels of a conversation; labels ignore all but the model's turns.
-
-    The ids match what the chat template and tokenizer give for the same conversation.
-    """
+    """Return token ids and labels of a conversation; labels ignore all but the model's turns."""
     tokens, labels = [ids[lang.BOS]], [IGNORED]
     for prompt, answer in turns:
         asked = [lang.START, lang.USER, *prompt.split(), lang.END, lang.START, lang.MODEL]
@@ -105,11 +102,7 @@ FIRST_NAMES = tuple(operation.names[0] for operation in lang.OPERATIONS)
 
 
 def curriculum(progress: float) -> Mix:
-    """Return the mix of the first stage at a progress in [0, 1].
-
-    Tasks have at most one operation in the first fifth, two in the second, three in the third;
-    after that the mix is complete.
-    """
+    """Return the mix of the first stage at a progress in [0, 1]: one operation, two, three."""
     full = Mix(names=FIRST_NAMES, lift=1.0)
     return dataclasses.replace(full, depths=full.depths[: 1 + int(5 * progress)])
 
@@ -117,10 +110,7 @@ def curriculum(progress: float) -> Mix:
 def batches(
     config: PretrainConfig, steps: int, stream: str, mix_at: Callable[[float], Mix]
 ) -> Iterator[tuple[torch.Tensor, ...]]:
-    """Yield at least `steps` batches of (token ids, attention mask, labels), each (batch, length).
-
-    `stream` names the random stream; `mix_at` maps progress in [0, 1] to the mix.
-    """
+    """Yield at least `steps` batches of token ids, mask and labels, each (batch, length)."""
     ids = lang.token_ids()
     pad, size = ids[lang.PAD], config.batch_size * config.pool_batches
     for pool in range(-(-steps // config.pool_batches)):
@@ -147,10 +137,7 @@ def padded(rows: list[list[int]], fill: int) -> tuple[torch.Tensor, torch.Tensor
 
 
 def pretrain(config: PretrainConfig, output: Path, on_step: Progress | None = None) -> None:
-    """Train θ0 and save it with its tokenizer.
-
-    `on_step` is called after every step with the step, the loss and the model.
-    """
+    """Train θ0 and save it with its tokenizer."""
     import torch
     from transformers import Gemma2ForCausalLM
 
@@ -239,10 +226,7 @@ def resize_names(model: Any, size: float) -> None:
 def descent(
     model: torch.nn.Module, learning_rate: float, warmup_steps: int, steps: int
 ) -> Callable[[torch.Tensor], None]:
-    """Put a model in training mode and return a function that takes one optimizer step on a loss.
-
-    AdamW with gradients clipped at norm 1; linear warmup, then linear decay to zero.
-    """
+    """Put a model in training mode and return a function that takes one step on a loss."""
     import torch
     from transformers import get_linear_schedule_with_warmup
 
