@@ -71,20 +71,6 @@ def test_preferences_are_those_worked_out_by_hand() -> None:
     assert preference(0.5, 0.5, 2) == pytest.approx(1.575576, abs=1e-6)
 
 
-@given(MARKS, MARKS, MARKS, st.integers(-14, 14))
-def test_a_better_answer_is_preferred_more(a: float, b: float, reference: float, n: int) -> None:
-    low, high = sorted((a, b))
-    assert 1.0 <= preference(low, reference, n) <= preference(high, reference, n) <= 2.0
-
-
-@given(MARKS, MARKS, st.integers(-14, 14), st.integers(-14, 14))
-def test_a_longer_answer_is_preferred_a_little_more(a: float, b: float, n: int, m: int) -> None:
-    shorter, longer = sorted((n, m))
-    assert preference(a, b, shorter) <= preference(a, b, longer)
-    # 0.8 in log-odds at most, so 0.2 in preference: the slope of the logistic is 1/4 at most.
-    assert preference(a, b, longer) - preference(a, b, shorter) <= 0.2
-
-
 @given(MARKS, MARKS, st.integers(-14, 14))
 def test_swapping_the_answers_mirrors_the_preference(a: float, b: float, n: int) -> None:
     assert preference(a, b, n) + preference(b, a, -n) == pytest.approx(3.0)
@@ -120,18 +106,6 @@ def test_the_hard_benchmark_is_scored_through_verdicts_in_both_orders() -> None:
     assert labels == ["B>>A", "A>>B", "A=B", "A=B", "A>B", "B>A"]
     assert [judgment["oracle"] for judgment in judgments] == [1.0, 1.0, 1.0, 1.0, 0.5, 0.5]
     assert result.n_missing == 0
-
-
-def test_answers_equal_to_the_references_win_half() -> None:
-    for name, judge, columns in (
-        ("arena_hard", judge_arena_hard, ("win_rate",)),
-        ("alpaca_eval", judge_alpaca_eval, ("win_rate", "length_controlled_win_rate")),
-    ):
-        items = pairwise_items(name, HARD, 0, 40, set())
-        answers = {(item.item_id, 1): answer(item.reference or "") for item in items}
-        _, result = judge(items, answers)
-        for column in columns:
-            assert result.scores[column] == pytest.approx(50.0), (name, column)
 
 
 def test_the_general_benchmark_is_scored_through_preferences() -> None:
