@@ -55,8 +55,7 @@ def fill(stages: int, seeds: int) -> dict[str, float]:
     sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "cli")]
     import toy_world
 
-    from harness.project import store_dir, work_dir
-    from harness.report.asked import remember
+    from harness.project import store_dir
     from harness.runtime import Plan, StageContext, Store, files, manifest
     from harness.runtime import store as store_module
     from harness.runtime.stage import PROGRESS, append_point
@@ -66,7 +65,6 @@ def fill(stages: int, seeds: int) -> dict[str, float]:
     store_module.flush_folder = files.flush_folder = lambda folder: None  # type: ignore[assignment]
     began, store = time.perf_counter(), Store(store_dir())
     provenance = store_module.collect_provenance()
-    remember(work_dir(), "table4", "micro", list(range(seeds)))
     plan = Plan(toy_world.planned("table4", "micro", range(seeds)).targets)
     for stage in plan:
         with store.writing(stage, provenance) as output:

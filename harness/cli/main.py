@@ -30,7 +30,7 @@ COMMANDS = {
     "run": ("run", "Run what is missing, then report."),
     "report": ("report", "Report the results so far."),
     "sync": ("store", "Update MLflow from the store."),
-    "store": ("store", "Inspect, check and prune the store."),
+    "store": ("store", "Inspect and check the store."),
     "ui": ("store", "Serve MLflow's pages on this machine."),
     "doctor": ("machine", "Check what a profile needs on this machine."),
     "download": ("machine", "Download the models and data a profile needs."),

@@ -11,7 +11,7 @@ import typer
 from harness import project
 from harness.cli import common
 from harness.cli.common import console, emit, note, print_all, print_json, text_table, unbroken
-from harness.errors import HarnessError, UserError
+from harness.errors import HarnessError
 from harness.project import store_dir, work_dir
 from harness.selection.names import DEFAULT_PROFILE, Say
 from harness.strict import Output, Strict
@@ -21,18 +21,10 @@ if TYPE_CHECKING:
     from harness.selection.stored import Stored
 
 VerifyOption = Annotated[bool, common.option("--verify", None, "Read every file, and check it.")]
-PruneOption = Annotated[
-    bool,
-    common.option(
-        "--prune",
-        None,
-        "Say what no declared run of this work folder needs; with --yes, delete it.",
-    ),
-]
-YesOption = Annotated[bool, common.option("--yes", None, "Delete what --prune names.")]
 PublishedOption = Annotated[
     bool, common.option("--published", None, "Write the published results instead of the store's.")
 ]
+TableArgument = Annotated[str, common.argument("TABLE", "A table, a group or a YAML file.")]
 RowArgument = Annotated[
     str, common.argument("ROW", "A row of the table, or the id of one of its runs.")
 ]
@@ -66,7 +58,7 @@ group = typer.Typer(
     cls=common.Verbs,
     rich_markup_mode=None,
     invoke_without_command=True,
-    epilog="Example: harness store --prune --yes",
+    epilog="Example: harness store --verify",
 )
 app = typer.Typer(rich_markup_mode=None)
 app.add_typer(group)
@@ -74,63 +66,32 @@ app.add_typer(group)
 
 @group.callback()
 def store(
-    ctx: typer.Context,
-    verify: VerifyOption = False,
-    prune: PruneOption = False,
-    yes: YesOption = False,
-    as_json: common.JsonOption = False,
+    ctx: typer.Context, verify: VerifyOption = False, as_json: common.JsonOption = False
 ) -> None:
-    """Show what the store holds, by kind of stage, and what can be pruned.
+    """Show what the store holds, by kind of stage.
 
-    A stage is needed if a declared table or figure uses it, at a seed that this work folder has
-    run; stages of sweeps and of other work folders' runs are not. Pruning an online run also drops
-    the weights and optimizer states of segments that later ones continued; reports don't change.
     Anything deleted can be computed again.
     """
     from harness.runtime import Store
-    from harness.selection import stored
+    from harness.selection.stored import summary
 
     if ctx.invoked_subcommand is not None:
         return
-    if yes and not prune:
-        raise UserError("`--yes` deletes what `--prune` names: give both, or neither")
-    found = stored.inventory(Store(store_dir()))
-    broken = stored.broken_stages(found) if verify else None
-    said = stored.summary(found, pruned=prune and yes, broken=broken)
-    if prune and yes:
-        stored.prune(found)
-    emit(said, as_json, lambda said: _stored(said, prune))
-    if broken:
-        listed = "".join(f"\n  {line}" for line in broken)
-        raise HarnessError(f"{len(broken)} things in the store are broken:{listed}")
+    found = summary(Store(store_dir()), verify=verify)
+    emit(found, as_json, _stored)
+    if found.broken:
+        listed = "".join(f"\n  {line}" for line in found.broken)
+        raise HarnessError(f"{len(found.broken)} things in the store are broken:{listed}")
 
 
-def _stored(said: Stored, prune: bool) -> Iterator[Any]:
+def _stored(said: Stored) -> Iterator[Any]:
     from rich.filesize import decimal
 
-    rows = [
-        (
-            row.kind,
-            f"{row.stages:,}",
-            decimal(row.size),
-            counted(row.unneeded, "stage") if row.unneeded else "",
-            decimal(row.unneeded_size + row.spent_size),
-        )
-        for row in said.kinds
-    ]
-    yield text_table(("kind", "stages", "size", "not needed", "can go"), rows, right="1234")
-    yield unbroken(
-        f"{decimal(said.size)} in {said.place}, judged by {counted(said.runs, 'declared run')} of "
-        "this work folder"
-    )
+    rows = [(row.kind, f"{row.stages:,}", decimal(row.size)) for row in said.kinds]
+    yield text_table(("kind", "stages", "size"), rows, right="12")
+    yield unbroken(f"{decimal(said.size)} in {said.place}")
     if said.broken == []:
         yield "every file is what was written"
-    if said.pruned:
-        yield f"{decimal(said.prunable)} were freed"
-    elif prune and said.prunable:
-        yield f"{decimal(said.prunable)} can be freed: `harness store --prune --yes`"
-    elif prune:
-        yield "nothing to prune"
 
 
 @group.command("path", epilog="Example: harness store path table4 eva-a_min --seed 0")
@@ -157,16 +118,22 @@ def path(
 
 
 @app.command("sync", epilog="Example: MLFLOW_TRACKING_URI=http://host:5000 harness sync")
-def sync(published: PublishedOption = False, as_json: common.JsonOption = False) -> None:
+def sync(
+    table: TableArgument = "all",
+    profile: common.ProfileOption = DEFAULT_PROFILE,
+    published: PublishedOption = False,
+    as_json: common.JsonOption = False,
+) -> None:
     """Update the tracking server from the store.
 
-    Writes every table and sweep that was run, and every evaluation that was kept, to
-    MLFLOW_TRACKING_URI, by default a database in the work folder. Running it again changes nothing.
+    Writes what the store has of a table, or the whole tables of a group, at a profile, every sweep,
+    and every evaluation that was kept, to MLFLOW_TRACKING_URI, by default a database in the work
+    folder. Running it again changes nothing.
     """
     out = console(stderr=as_json)
     found: list[Synced] = []
     with common.watching() as show:
-        for what, changes in _published(show) if published else _own(show):
+        for what, changes in _published(show) if published else _own(table, profile, show):
             one = Synced(what=what, runs=sum(changes.values()), changes=dict(changes))
             done = ", ".join(f"{number} {change}" for change, number in sorted(changes.items()))
             runs = f"{counted(one.runs, 'MLflow run')} ({done or 'nothing stored'})"
@@ -175,7 +142,7 @@ def sync(published: PublishedOption = False, as_json: common.JsonOption = False)
     if as_json:
         print_json(found)
     elif not found:
-        out.print("No table was run yet, so there is nothing to write: harness run table4")
+        out.print("The store has no whole table, so there is nothing to write: harness run table4")
 
 
 def _published(show: Say) -> Iterator[tuple[str, Mapping[str, int]]]:
@@ -186,16 +153,18 @@ def _published(show: Say) -> Iterator[tuple[str, Mapping[str, int]]]:
     yield "published results", Mlflow(work_dir(), note, watch=show).write(records)
 
 
-def _own(show: Say) -> Iterator[tuple[str, Mapping[str, int]]]:
+def _own(table: str, profile: str, show: Say) -> Iterator[tuple[str, Mapping[str, int]]]:
     """Sync MLflow with the store, the sweeps and the kept evaluations."""
     from harness.evaluation.scores import all_kept
     from harness.runtime import Store
-    from harness.selection.stored import asked_states, tracker_of
+    from harness.selection.selection import select
+    from harness.selection.stored import stored_states, tracker_of
     from harness.sweep.conduct import sync_sweeps
     from harness.tracking import Mlflow, evaluation_records
 
     store = Store(store_dir())
-    states = asked_states(store)
+    chosen = select(table, profile)
+    states = stored_states(chosen.tables, chosen.profile, store, whole=chosen.is_group)
     evaluations = all_kept(project.evaluations_dir())
     if states:
         named = dict.fromkeys(f"{s.runs.table.id}/{s.runs.profile.name}" for s in states)

@@ -33,6 +33,7 @@ from harness.registry.profile import (
 )
 from harness.registry.recipe import Recipe
 from harness.registry.schema import Column, Row, RowKind, Table
+from harness.runtime import Store
 from harness.runtime.stage import Stage
 from harness.worlds import Topics
 from harness.worlds.lookup import world_of
@@ -126,6 +127,39 @@ def runnable(
     lacking = lacking_rows(table, profile)
     rows = [row.id for row in table.rows if row.id not in lacking]
     return (plan_table(table, profile, seeds, rows) if rows else None), lacking
+
+
+@dataclass(frozen=True)
+class ShownSeeds:
+    """The seeds that a report shows by default: those with the most finished runs.
+
+    `whole` is the number of those; `left_out` has that of every other seed with any; `runs` is the
+    number of runs per seed.
+    """
+
+    seeds: tuple[int, ...]
+    whole: int
+    left_out: Mapping[int, int]
+    runs: int
+
+
+def shown_seeds(
+    plan: Callable[[Sequence[int]], TableRuns | FigureRuns | None], store: Store
+) -> ShownSeeds | None:
+    """Return the seeds that a report of some runs shows; None if the store has no finished run."""
+    seeds = store.seeds()
+    if not seeds or (planned := plan(seeds)) is None:
+        return None
+    done = dict.fromkeys(seeds, 0)
+    for (_, seed), run in planned.runs.items():
+        # Reports show a run's judgments, so the run counts as done once they are.
+        ends = run.judged.values() or run.targets
+        done[seed] += all(store.status(stage.fingerprint) == "done" for stage in ends)
+    if not (most := max(done.values())):
+        return None
+    left_out = {seed: number for seed, number in done.items() if 0 < number < most}
+    runs = len({run_id for run_id, _ in planned.runs})
+    return ShownSeeds(tuple(s for s in seeds if done[s] == most), most, left_out, runs)
 
 
 def _check_seeds(seeds: Sequence[int]) -> None:

@@ -35,12 +35,10 @@ from typing import Literal
 
 from harness.errors import HarnessError, UserError
 from harness.pipeline.factory import SEED
-from harness.project import work_dir
 from harness.registry import declared
 from harness.registry.claims import Claim, Manipulation
 from harness.registry.profile import Profile, benchmark_of, lacking_rows, table_at
 from harness.registry.schema import Control, Table, TrainingKind
-from harness.report.asked import ever_asked, shown_of
 from harness.report.model import CheckedControl
 from harness.report.publication import REPORT, read_published
 from harness.report.scores import Measured, RunScores, TableScores, read_scores
@@ -298,25 +296,21 @@ class KnownControls:
 
     @cached_property
     def stored(self) -> Controls | None:
-        from harness.pipeline.runs import runnable
+        from harness.pipeline.runs import runnable, shown_seeds
 
         table, profile, store = self._table, self.profile, self._store
         if table is None or store is None:
             return None
-        asked = ever_asked(work_dir(), table.id, profile.name)
-        if not asked:
-            return None
         try:
-            planned, lacking = runnable(table, profile, asked)
+            shown = shown_seeds(lambda seeds: runnable(table, profile, seeds)[0], store)
         except UserError:
             # Something that the profile names is not on this machine, so nothing can have run here.
             return None
-        if planned is None:
+        if shown is None:
             return None
-        seeds = shown_of(planned, store, work_dir()).seeds
-        own = {key: run for key, run in planned.runs.items() if key[1] in seeds}
-        measured = read_scores(replace(planned, seeds=seeds, runs=own), store)
-        found = checked_runs(table, profile, seeds, measured, lacking)
+        planned, lacking = runnable(table, profile, shown.seeds)
+        assert planned is not None
+        found = checked_runs(table, profile, shown.seeds, read_scores(planned, store), lacking)
         return replace(found, accuracies=lambda: self._accuracies)
 
     @cached_property

@@ -15,7 +15,7 @@ import os
 import shutil
 import stat
 import uuid
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypedDict
@@ -185,13 +185,11 @@ class DigestCache:
     def __init__(self) -> None:
         self._verified: dict[str, tuple[int, int, int, str]] = {}
 
-    def fault(
-        self, folder: str, files: Mapping[str, FileEntry], own: str, dropped: Collection[str]
-    ) -> str | None:
+    def fault(self, folder: str, files: Mapping[str, FileEntry], own: str) -> str | None:
         """Return what is wrong with a folder, or None if it is unchanged.
 
         Only files found in the folder are opened, so a made-up name in the manifest leads nowhere.
-        The file `own` is ignored; files in `dropped` may be missing.
+        The file `own` is ignored.
         """
         there = {
             name
@@ -202,7 +200,7 @@ class DigestCache:
             if name in there:
                 if (fault := self.file_fault(f"{folder}/{name}", name, file)) is not None:
                     return fault
-            elif name not in dropped:
+            else:
                 return f"{in_a_line(name, 80)} is missing"
         strange = min(there - files.keys(), default=None)
         return None if strange is None else f"{in_a_line(strange, 80)} was not written there"

@@ -51,15 +51,6 @@ class Plan:
         states = self.states(store)
         return tuple(stage for stage in self.stages if states[stage.fingerprint] != "done")
 
-    def reclaim(self, store: Store) -> None:
-        """Discard done stages whose released files are needed by a stage yet to be computed."""
-        for stage in reversed(self.stages):
-            if store.status(stage.fingerprint) == "done":
-                continue
-            for needed in stage.inputs.values():
-                if store.released(needed.fingerprint):
-                    store.discard(needed.fingerprint)
-
     def durations(self, store: Store, fallback: Mapping[str, float]) -> dict[str, float]:
         """Return the median seconds of the done stages by kind, else the fallback, or 1 s."""
         recorded: dict[str, list[float]] = {}

@@ -4,7 +4,6 @@
     <root>/failures/ab12....json  why a stage last failed
     <root>/tmp/ab12.../           an output being written
     <root>/unfinished/ab12.../    checkpoints of a stage that was killed, until it finishes
-    <root>/released/ab12....json  files of a finished stage that were dropped on request
 
 An output is written in `tmp/`, hashed, flushed and renamed, so readers see all of it or nothing.
 Any number of processes and machines may share a store: each stage has one lock, whose holder has
@@ -14,12 +13,12 @@ lock is free was left behind by a killed process.
 
 from __future__ import annotations
 
-import json
 import os
+import re
 import shutil
 import stat
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -54,6 +53,8 @@ State: TypeAlias = Literal["done", "missing", "failed"]
 STATES: tuple[State, ...] = ("done", "missing", "failed")
 
 _FINGERPRINT = 64
+
+_SEED = re.compile(rb'"seed": ?([0-9]{1,10})\b')
 """Length in hex digits."""
 
 
@@ -85,17 +86,9 @@ class Store:
             )
         return manifest
 
-    def open(self, fingerprint: str, *, whole: bool = False) -> Path:
-        """Return the folder of a done stage after verifying its files.
-
-        With `whole`, all files must be there; otherwise released ones may be missing.
-        """
+    def open(self, fingerprint: str) -> Path:
+        """Return the folder of a done stage after verifying its files."""
         self.verify(fingerprint)
-        if whole and self.released(fingerprint):
-            raise StoreError(
-                f"the weights of {title_of(self.manifest(fingerprint))} were dropped by "
-                "`harness store --prune`: run the same command again, it computes them anew"
-            )
         return self._entry(fingerprint)
 
     def file(self, fingerprint: str, name: str) -> Path:
@@ -116,9 +109,8 @@ class Store:
         """Verify a done stage's manifest and files; each file is read once per process."""
         manifest = self.manifest(fingerprint)
         with explained(f"reading stage {fingerprint[:12]}", self.root):
-            released = self.released(fingerprint)
             entry = f"{self.root}/stages/{fingerprint[:2]}/{fingerprint}"
-            fault = self._digests.fault(entry, manifest["files"], MANIFEST, released)
+            fault = self._digests.fault(entry, manifest["files"], MANIFEST)
         if fault is not None:
             raise self._broken(fingerprint, fault, title_of(manifest))
 
@@ -150,6 +142,16 @@ class Store:
     def stages(self) -> Iterator[Manifest]:
         for fingerprint in self.fingerprints():
             yield self.manifest(fingerprint)
+
+    def seeds(self) -> tuple[int, ...]:
+        """Return the root seeds of all entries, in ascending order."""
+        found: set[bytes] = set()
+        with explained("reading the store", self.root):
+            for name in self.fingerprints():
+                path = self._entry(name) / MANIFEST
+                # Whoever needs a stage without a manifest says that it is broken.
+                found.update(_SEED.findall(path.read_bytes()) if path.is_file() else ())
+        return tuple(sorted(map(int, found)))
 
     def fingerprints(self) -> list[str]:
         """Return the fingerprints of all entries, sorted."""
@@ -261,36 +263,8 @@ class Store:
             self.claim(fingerprint, wait=True),
         ):
             self._set_aside(self._entry(fingerprint))
-            self._released_path(fingerprint).unlink(missing_ok=True)
             shutil.rmtree(self.unfinished(fingerprint), ignore_errors=True)
             self.clear_failure(fingerprint)
-
-    def released(self, fingerprint: str) -> frozenset[str]:
-        """Return the dropped files of a done stage, by their names in its manifest."""
-        path = f"{self.root}/released/{fingerprint}.json"
-        if not os.path.exists(path):
-            return frozenset()
-        with explained("reading what was dropped", self.root), open(path, "rb") as file:
-            try:
-                return frozenset(json.load(file)["files"])
-            except (ValueError, KeyError, TypeError) as error:
-                raise BrokenEntry(
-                    f"{path} is broken: delete it with {self._entry(fingerprint)} and run the "
-                    "same command again"
-                ) from error
-
-    def release(self, fingerprint: str, names: Iterable[str]) -> None:
-        """Drop files of a done stage that nothing reads anymore."""
-        kept = self.manifest(fingerprint)["files"]
-        dropped = sorted(self.released(fingerprint) | (set(names) & kept.keys()))
-        with (
-            explained(f"dropping files of stage {fingerprint[:12]}", self.root),
-            self.claim(fingerprint, wait=True),
-        ):
-            text = f"{json.dumps({'files': dropped})}\n"
-            write_whole(self._released_path(fingerprint), text)
-            for name in dropped:
-                (self._entry(fingerprint) / name).unlink(missing_ok=True)
 
     def unfinished(self, fingerprint: str) -> Path:
         """Return the folder for checkpoints that survive a crash; it need not exist."""
@@ -327,9 +301,6 @@ class Store:
 
     def _entry(self, fingerprint: str) -> Path:
         return self.root / "stages" / fingerprint[:2] / fingerprint
-
-    def _released_path(self, fingerprint: str) -> Path:
-        return self.root / "released" / f"{fingerprint}.json"
 
     def _failure_path(self, fingerprint: str) -> Path:
         return self.root / "failures" / f"{fingerprint}.json"

@@ -234,9 +234,7 @@ class StageWorker:
     def _compute(self, record: StageRecord) -> None:
         module, _, name = self._setup["functions"][record["kind"]].partition(":")
         function = getattr(importlib.import_module(module), name)
-        inputs = {
-            name: self._store.open(needed, whole=True) for name, needed in record["inputs"].items()
-        }
+        inputs = {name: self._store.open(needed) for name, needed in record["inputs"].items()}
         with self._store.writing(record, self._setup["provenance"]) as output:
             last: int | None = None
 

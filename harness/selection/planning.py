@@ -22,7 +22,6 @@ from harness.pipeline.estimate import (
 from harness.pipeline.factory import Turns, engine_of, needs_of
 from harness.pipeline.runs import GroupRuns, TableRuns, Work, parts_of
 from harness.project import work_dir
-from harness.registry.declared import own_file
 from harness.registry.serving import variable
 from harness.runtime import Event, Stage
 from harness.runtime.crew import visible_gpus
@@ -314,16 +313,12 @@ class RunPlan:
         Raises:
             Interrupted: Ctrl-C.
         """
-        from harness.report.asked import remember
         from harness.selection import stored
         from harness.selection.reporting import reports_of_run, stored_tables
 
         work = self.work
-        for asked in parts_of(work) if isinstance(work, GroupRuns) else [work]:
-            remember(work_dir(), asked.id, asked.profile.name, asked.seeds, self._own_files())
         tracker, outcome = stored.tracker_of(self.store, on_note, on_tracking), None
         if self.stages.pending(self.store):
-            self.stages.reclaim(self.store)
             self._prepare(on_note, here=engine.engine == "local")
             with self._tracked(tracker, watch or nullcontext(ignore)) as observe:
                 outcome = self._compute(engine, fail_fast, observe)
@@ -333,13 +328,6 @@ class RunPlan:
             on_report(reports)
         tracker.finish(lambda: stored.states_after(work, tables))
         return reports
-
-    def _own_files(self) -> dict[str, str]:
-        """Return the user's own files, if any, that declare the table and the profile."""
-        profile = self.work.profile
-        own = None if profile.asked_as == profile.name else profile.file
-        files = {"table": own_file(self.name), "profile": own}
-        return {what: str(file) for what, file in files.items() if file is not None}
 
     def _prepare(self, on_note: Say, *, here: bool) -> None:
         """Check everything that stages need, and that a budget can be kept."""

@@ -12,8 +12,17 @@ from typing import TYPE_CHECKING
 
 from harness import project
 from harness.errors import UserError
-from harness.pipeline.runs import FigureRuns, Work, parts_of, plan_figure, runnable
-from harness.project import store_dir, work_dir
+from harness.pipeline.runs import (
+    FigureRuns,
+    TableRuns,
+    Work,
+    parts_of,
+    plan_figure,
+    plan_table,
+    runnable,
+    shown_seeds,
+)
+from harness.project import store_dir
 from harness.registry.claims import Qualitative, figure_claims
 from harness.registry.declared import (
     GROUPS,
@@ -27,7 +36,6 @@ from harness.registry.documents import nearest
 from harness.registry.figures import Figure
 from harness.registry.profile import Profile
 from harness.registry.schema import Table
-from harness.report import asked
 from harness.report.claims import all_verdicts
 from harness.report.model import Verdict
 from harness.report.rows import StoreReader
@@ -220,10 +228,16 @@ def seeds_shown(
 ) -> tuple[int, ...]:
     """Return the default seeds for a report of a table, or of some of its rows.
 
-    These are the most complete of those ever requested, or the global default if none were;
-    `on_note` is told about seeds left out.
+    These are the most complete in the store, or the first three if it has none; `on_note` is told
+    about seeds left out.
     """
-    found = asked.shown_seeds(work_dir(), Store(store_dir()), table, profile, rows)
+
+    def plan(seeds: Sequence[int]) -> TableRuns | None:
+        if rows is not None:
+            return plan_table(table, profile, seeds, rows)
+        return runnable(table, profile, seeds)[0]
+
+    found = shown_seeds(plan, Store(store_dir()))
     if found is None:
         return seeds_of(DEFAULT_SEEDS)
     if found.left_out:
@@ -239,17 +253,11 @@ def seeds_shown(
 def seeds_shown_of_figure(
     figure: Figure, tables: Mapping[str, Table], profile: Profile
 ) -> tuple[int, ...]:
-    """Return the most complete seeds ever requested for a figure or the tables behind it."""
-    default = seeds_of(DEFAULT_SEEDS)
-    names = (figure.id, *dict.fromkeys(ref.partition("/")[0] for ref in figure.rows))
-    known = {s for name in names for s in asked.ever_asked(work_dir(), name, profile.name)}
-    if not known:
-        return default
-    of_tables = {asked.recall(work_dir(), name, profile.name) for name in names[1:]} - {None}
-    (agreed,) = of_tables if len(of_tables) == 1 else (None,)
-    last = asked.recall(work_dir(), figure.id, profile.name) or agreed or default
-    runs = plan_figure(figure, tables, profile, sorted(known))
-    return asked.most_complete(runs, Store(store_dir()), last).seeds
+    """Return the seeds that the store has most of a figure's runs of."""
+    found = shown_seeds(
+        lambda seeds: plan_figure(figure, tables, profile, seeds), Store(store_dir())
+    )
+    return seeds_of(DEFAULT_SEEDS) if found is None else found.seeds
 
 
 def judged_claims(

@@ -254,7 +254,6 @@ class Selection:
         self, results_dir: Path, allow_fewer: bool, seeds: Seeds, on_note: Say
     ) -> None:
         from harness.pipeline.runs import sorted_out
-        from harness.report.asked import recall
         from harness.report.publication import Refused
         from harness.report.publish import publish
 
@@ -263,9 +262,11 @@ class Selection:
         for table in whole:
             # A fresh reader: the controls may just have been published.
             found, name = self._stored(table, seeds, on_note), table.id
-            # Having rows shared with other tables does not count as having been run.
-            never = recall(work_dir(), name, self.profile.name) is None
-            if never or {cell.state for cell in found.cells} <= {"not_run", "not_available"}:
+            states = [cell.state for cell in found.cells]
+            idle = [all(it == "not_run" for it in states[i : i + len(table.columns)])
+                    for i in range(0, len(states), len(table.columns))]  # fmt: skip
+            # Tables share runs: rows of another one do not make this one run.
+            if all(idle) or (any(idle) and not allow_fewer):
                 on_note(f"{name} was not run, and is not published")
                 continue
             try:

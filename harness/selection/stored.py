@@ -1,213 +1,71 @@
-"""The store's contents: size, integrity, what can be pruned, and what MLflow shows.
-
-Needed are the stages of every declared table and figure, at every profile, with every seed this
-work folder has ever run them with. The weights and optimizer state of an online run's segment are
-*spent* once all stages that need it are done and the run has continued past it. Unneeded stages and
-spent files can be recomputed, and are dropped only on request.
-"""
+"""The store's contents, a trained policy in it, and what MLflow shows of it."""
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 
 from harness.errors import UserError
 from harness.pipeline.algorithm import Run
 from harness.pipeline.runs import (
     FigureRuns,
-    TableRuns,
+    ShownSeeds,
     Work,
     parts_of,
-    plan_figure,
     plan_table,
+    shown_seeds,
 )
 from harness.project import work_dir
-from harness.registry.declared import all_figures
 from harness.registry.profile import Profile, supported_rows
 from harness.registry.schema import Table
-from harness.report.asked import ever_asked, shown_of, shown_seeds, with_own_files
 from harness.report.build import StoredTable
 from harness.report.rows import StoreReader
-from harness.runtime import Plan, Store
-from harness.runtime.files import BrokenEntry, explained
+from harness.runtime import Store
+from harness.runtime.files import BrokenEntry
 from harness.selection import names
 from harness.selection.names import Say, ignore
 from harness.strict import Strict
 from harness.tracking import Mlflow, TableState, Tracker
 
-UNFINISHED = "unfinished"
-"""Pseudo-kind for checkpoints of stages that are not done."""
-
-_HEAVY = ("model/", "optimizer.safetensors")
-"""Name prefixes of the segment files that only its continuation reads."""
-
 
 class KindStored(Strict):
-    """The store's contents for one kind of stage; sizes in bytes."""
+    """The stages of one kind in the store; the size is in bytes."""
 
     kind: str
     stages: int
     size: int
-    unneeded: int
-    """Stages that no declared run needs."""
-    unneeded_size: int
-    spent: int
-    """Segments of online runs whose weights are no longer needed."""
-    spent_size: int
 
 
 class Stored(Strict):
-    """The store's contents."""
+    """The store's contents, by kind of stage, largest first."""
 
     place: str
-    runs: int
-    """Declared runs requested from this work folder, which determine what is needed."""
     kinds: list[KindStored]
     size: int
-    prunable: int
-    """Bytes that can be freed."""
-    pruned: bool
-    """Whether they were freed."""
     broken: list[str] | None
     """A message per corrupted stage; null if not checked."""
 
 
-@dataclass(frozen=True)
-class StoredStage:
-    """A stage in a store, or the leftovers of an unfinished one that is not being computed.
-
-    `size` is in bytes; `needed` is whether a declared run needs it; `spent` has the droppable files
-    of a needed stage, with their sizes.
-    """
-
-    fingerprint: str
-    kind: str
-    size: int
-    needed: bool = False
-    spent: Mapping[str, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Inventory:
-    """A snapshot of a store's contents, and the number of declared runs."""
-
-    store: Store
-    runs: int
-    entries: list[StoredStage]
-
-
-def inventory(store: Store) -> Inventory:
-    """Take inventory of a store, reading only manifests."""
-    runs = list(_ever_run())
-    plan = Plan(target for one in runs for target in one.targets)
-    needed, done = {stage.fingerprint for stage in plan}, set(store.fingerprints())
-    entries = []
-    for fingerprint in done:
-        manifest, dropped, spent = store.manifest(fingerprint), store.released(fingerprint), {}
-        files = {n: it["bytes"] for n, it in manifest["files"].items() if n not in dropped}
-        if manifest["kind"] == "online" and fingerprint in needed:
-            after = plan.dependants[fingerprint]
-            gone_on = any(stage.kind == "online" for stage in after)
-            if gone_on and all(stage.fingerprint in done for stage in after):
-                spent = {name: size for name, size in files.items() if name.startswith(_HEAVY)}
-        size = sum(files.values())
-        entries.append(
-            StoredStage(fingerprint, manifest["kind"], size, fingerprint in needed, spent)
-        )
-    for folder in (store.root / "unfinished").glob("[!.]*"):
-        idle = folder.name in done or folder.name not in needed
-        if idle and not store.claimed(folder.name):
-            size = sum(f.stat().st_size for f in folder.rglob("*") if f.is_file())
-            entries.append(StoredStage(folder.name, UNFINISHED, size))
-    declared = sum(len(one.runs) for one in runs if isinstance(one, TableRuns))
-    return Inventory(store, declared, entries)
-
-
-def _ever_run() -> Iterator[TableRuns | FigureRuns]:
-    """Yield the runs of every table and figure that was run, with all seeds ever requested.
-
-    This includes tables and profiles from the user's own files. A figure's runs are those of its
-    tables' rows, with the figure's seeds.
-    """
-    profiles, tables = with_own_files(work_dir())
-    for profile in profiles.values():
-        for table in tables.values():
-            asked = ever_asked(work_dir(), table.id, profile.name)
-            rows = supported_rows(table, profile) if asked else []
-            if rows:
-                yield plan_table(table, profile, asked, rows)
-        for figure in all_figures().values():
-            asked = ever_asked(work_dir(), figure.id, profile.name)
-            if asked:
-                yield plan_figure(figure, tables, profile, asked)
-
-
-def prune(found: Inventory) -> None:
-    """Drop everything that is not needed, except what is being computed now.
-
-    Raises:
-        UserError: This work folder cannot tell what is needed.
-    """
-    store = found.store
-    if not found.runs and any(not it.needed and it.kind != UNFINISHED for it in found.entries):
-        raise UserError(
-            f"nothing declared was run from {work_dir()}, so that everything in {store.root} "
-            "counts as not needed: prune from the work folder that ran it, or delete the store "
-            "itself"
-        )
-    for entry in found.entries:
-        if entry.kind == UNFINISHED:
-            with (
-                explained("removing unfinished work", store.root),
-                store.claim(entry.fingerprint) as mine,
-            ):
-                if mine:
-                    shutil.rmtree(store.unfinished(entry.fingerprint), ignore_errors=True)
-        elif not entry.needed:
-            store.discard(entry.fingerprint)
-        elif entry.spent:
-            store.release(entry.fingerprint, entry.spent)
-
-
-def broken_stages(found: Inventory) -> list[str]:
-    """Read every file in the store; return a message for each corrupted stage."""
-    broken = []
-    for entry in found.entries:
-        if entry.kind != UNFINISHED:
-            try:
-                found.store.verify(entry.fingerprint)
-            except BrokenEntry as error:
-                broken.append(str(error))
-    return broken
-
-
-def summary(found: Inventory, *, pruned: bool = False, broken: list[str] | None = None) -> Stored:
-    """Summarize an inventory by kind, largest first."""
-    rows = []
-    for kind in {entry.kind for entry in found.entries}:
-        own = [entry for entry in found.entries if entry.kind == kind]
-        without = [entry.size for entry in own if not entry.needed]
-        spent = [sum(entry.spent.values()) for entry in own if entry.spent]
-        rows.append(
-            KindStored(
-                kind=kind,
-                stages=len(own),
-                size=sum(entry.size for entry in own),
-                unneeded=len(without),
-                unneeded_size=sum(without),
-                spent=len(spent),
-                spent_size=sum(spent),
-            )
-        )
+def summary(store: Store, *, verify: bool = False) -> Stored:
+    """Summarize a store, reading only manifests, or every file to `verify` it."""
+    sizes: dict[str, list[int]] = {}
+    broken: list[str] = []
+    for manifest in store.stages():
+        own = sum(file["bytes"] for file in manifest["files"].values())
+        sizes.setdefault(manifest["kind"], []).append(own)
+        try:
+            if verify:
+                store.verify(manifest["fingerprint"])
+        except BrokenEntry as error:
+            broken.append(str(error))
+    kinds = [
+        KindStored(kind=kind, stages=len(own), size=sum(own))
+        for kind, own in sorted(sizes.items(), key=lambda it: (-sum(it[1]), it[0]))
+    ]
     return Stored(
-        place=str(found.store.root),
-        runs=found.runs,
-        kinds=sorted(rows, key=lambda row: (-row.size, row.kind)),
-        size=sum(row.size for row in rows),
-        prunable=sum(row.unneeded_size + row.spent_size for row in rows),
-        pruned=pruned,
-        broken=broken,
+        place=str(store.root),
+        kinds=kinds,
+        size=sum(row.size for row in kinds),
+        broken=broken if verify else None,
     )
 
 
@@ -252,8 +110,7 @@ def states_of(stored: StoredTable) -> list[TableState]:
     and seeds the command named, so that tracking after a run and from the store agree.
     """
     runs, reader = stored.runs, stored.reader
-    rows = supported_rows(runs.table, runs.profile)
-    shown = shown_seeds(work_dir(), stored.store, runs.table, runs.profile, rows)
+    rows, shown = _shown(runs.table, runs.profile, reader.store)
     seeds = runs.seeds if shown is None else shown.seeds
     if (rows, seeds) == (runs.row_ids, runs.seeds):
         return [TableState(runs, stored.report)]
@@ -261,21 +118,28 @@ def states_of(stored: StoredTable) -> list[TableState]:
     return [TableState(runs), TableState(whole, StoredTable(whole, reader).report)]
 
 
-def asked_states(store: Store) -> list[TableState]:
-    """Return the state of every table that was run, at every profile.
+def stored_states(
+    tables: Iterable[Table], profile: Profile, store: Store, *, whole: bool = False
+) -> list[TableState]:
+    """Return the states of the tables that the store has finished runs of, with every seed.
 
-    Runs are those of all seeds ever requested; rows use the seeds a report shows. A figure that was
-    run contributes the runs behind it, by table and without cells.
+    With `whole`, only of those with every row of a seed: tables share runs.
     """
     states, reader = [], StoreReader(store)
-    for runs in _ever_run():
-        if isinstance(runs, FigureRuns):
-            states += [TableState(part) for part in runs.parts.values()]
+    for table in tables:
+        rows, shown = _shown(table, profile, store)
+        if shown is None or (whole and shown.whole < shown.runs):
             continue
-        table, profile, asked = runs.table, runs.profile, runs.seeds
-        shown = shown_of(runs, store, work_dir())
-        if shown.seeds != asked:
-            states.append(TableState(runs))
-            runs = plan_table(table, profile, shown.seeds, runs.row_ids)
+        if shown.left_out:
+            every = sorted({*shown.seeds, *shown.left_out})
+            states.append(TableState(plan_table(table, profile, every, rows)))
+        runs = plan_table(table, profile, shown.seeds, rows)
         states.append(TableState(runs, StoredTable(runs, reader).report))
     return states
+
+
+def _shown(table: Table, profile: Profile, store: Store) -> tuple[list[str], ShownSeeds | None]:
+    rows = supported_rows(table, profile)
+    if not rows:
+        return rows, None
+    return rows, shown_seeds(lambda seeds: plan_table(table, profile, seeds, rows), store)

@@ -9,7 +9,6 @@ import pytest
 
 from harness.registry.declared import all_figures
 from harness.registry.profile import load_profiles
-from harness.report.asked import remember
 
 NAMES = [f"figure{n}" for n in (3, 4, 5, 6, 7, 9, 10, 12)]
 SMALL = ("figure10", "--seeds", "0,2", "--jobs", "1")
@@ -57,23 +56,13 @@ def test_running_a_figure_computes_its_runs_and_a_rerun_only_reports(
     assert result.exit_code == 0
     assert "All stages are done" in result.stdout
     assert tracker.calls == ["finish"]
-    # The seeds last asked for are remembered, and what was run is what is synced.
+    # The seeds in the store are shown, and what was run is what is synced.
     assert says("report", "report", "figure10")["points"] == found["points"]
     tracker.calls.clear()
-    assert call("sync").exit_code == 0
+    assert call("sync", "table4").exit_code == 0
     assert tracker.calls == ["sync table4 micro"]
     # Another figure of the same runs has what it needs.
     assert says("report", "report", "figure9", "--seeds", "0,2")["points"][0]["state"] == "ok"
-
-
-def test_a_figure_of_tables_that_were_run_takes_their_seeds(says: Any, folders: Path) -> None:
-    remember(folders, "table4", "micro", (3, 5))
-    assert says("report", "report", "figure10")["seeds"] == [3, 5]
-    # Figure 3 is drawn from tables 1 and 2; where their seeds differ, none is taken.
-    remember(folders, "table1", "micro", (0, 1))
-    assert says("report", "report", "figure3")["seeds"] == [0, 1]
-    remember(folders, "table2", "micro", (0,))
-    assert says("report", "report", "figure3")["seeds"] == [0, 1, 2]
 
 
 @pytest.mark.parametrize("name", ["figure3", "figure10"])

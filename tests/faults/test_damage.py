@@ -157,27 +157,6 @@ def numbers(done: Done) -> list[object]:
     return [(cell["row"], cell["column"], cell["mean"], cell["gain"]) for cell in done.json]
 
 
-def test_damage_to_the_notes_in_the_work_folder(scene: Scene) -> None:
-    """What was asked for: a sentence, or as if the note were not there."""
-    shutil.copytree(published(scene).work, scene.work)
-    assert scene.call("sync").code == 0
-    whole = scene.folder / "whole"
-    shutil.copytree(scene.work, whole)
-    for _ in range(3):
-        path = scene.dice.choice(notes(scene.work))
-        damaged(path, scene.dice, content=True)
-        scene.inside("report", "table4")
-        scene.inside("claims", "table4")
-        done = scene.call("sync")
-        assert done.code == 0 or "harness: " in done.errors, done
-        put_back(path, whole / path.relative_to(scene.work))
-
-
-def notes(work: Path) -> list[Path]:
-    kept = (path for name in ("asked",) for path in (work / name).rglob("*"))
-    return sorted(p for p in kept if p.is_file() and "lock" not in p.name)
-
-
 def test_damage_to_what_is_published(scene: Scene) -> None:
     """`verify` names the table, or the file, that is not what was published."""
     whole = published(scene)

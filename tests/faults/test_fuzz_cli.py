@@ -34,7 +34,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "run": ("table4", "table4 --dry-run"),
     "report": ("table4",),
     "sync": ("",),
-    "store": ("", "--verify", "--prune"),
+    "store": ("", "--verify"),
     "store path": ("table4 dpo-1",),
     "ui": ("",),
     "doctor": ("--profile micro",),
