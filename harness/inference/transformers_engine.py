@@ -24,7 +24,13 @@ from transformers import AutoModelForCausalLM
 
 from harness.errors import HarnessError
 from harness.inference.request import Answered, Renderer, Request, Sample, Sampling
-from harness.models.loading import batches_by_length, fastest_device, from_folder, pad
+from harness.models.loading import (
+    batches_by_length,
+    fastest_device,
+    from_folder,
+    on_fast_kernels,
+    pad,
+)
 from harness.models.policy import decode
 
 
@@ -35,7 +41,7 @@ def transformers_engine(
     """Yield an engine on the fastest device; its memory is freed at the end."""
     device = fastest_device()
     try:
-        model = from_folder(AutoModelForCausalLM, folder, dtype).to(device).eval()
+        model = on_fast_kernels(from_folder(AutoModelForCausalLM, folder, dtype).to(device).eval())
     except torch.OutOfMemoryError as error:
         raise HarnessError(
             f"the model at {folder} does not fit into the memory of {device}: free it, use a "

@@ -38,7 +38,13 @@ from transformers import PreTrainedTokenizerBase, PrinterCallback, Trainer, Trai
 
 from harness.errors import HarnessError, UserError
 from harness.extensions import LOSSES
-from harness.models.loading import load_model, load_tokenizer, silence_progress_bars, tokenize
+from harness.models.loading import (
+    fast_training,
+    load_model,
+    load_tokenizer,
+    silence_progress_bars,
+    tokenize,
+)
 from harness.runtime.stage import StageContext
 from harness.training.distributed import save_policy
 from harness.training.launch import last_checkpoint, mark_whole, read_curves
@@ -180,9 +186,10 @@ def train(
         )
     used = kept if place.work is None else filled(kept, algorithm.batch_size, seed)
     recorder = _PairsRecorder(on_log, algorithm, place)
-    with quiet(), tempfile.TemporaryDirectory() as scratch:
+    model = load_model(model_path) if place.work is None else str(model_path)
+    with quiet(), fast_training(model), tempfile.TemporaryDirectory() as scratch:
         setup = Setup(
-            load_model(model_path) if place.work is None else str(model_path),
+            model,
             tokenizer,
             _data(used, algorithm, place.work),
             algorithm.arguments(seed, place.arguments(scratch)),

@@ -34,7 +34,13 @@ from datasets import Dataset
 from numpy.typing import NDArray
 from transformers import PrinterCallback, get_scheduler
 
-from harness.models.loading import Checkpoint, load_model, load_tokenizer, stop_token_ids
+from harness.models.loading import (
+    Checkpoint,
+    fast_training,
+    load_model,
+    load_tokenizer,
+    stop_token_ids,
+)
 from harness.training import distributed
 from harness.training.distributed import (
     GivenOptimizer,
@@ -324,7 +330,8 @@ def train_segment(
             steps.attach(SharedPolicy(trainer, tokenizer, algorithm, share))
         else:
             steps.attach(Checkpoint(trainer.model, tokenizer))
-        trainer.train()
+        with fast_training(trainer.model):
+            trainer.train()
         save_policy(trainer, tokenizer, policy, out_dir / "model", place, to_go_on=True)
         save_optimizer(trainer, out_dir / OPTIMIZER)
 

@@ -1,0 +1,175 @@
+"""How much the harness costs on a real language model: one row of `laptop` against a plain script.
+
+The plain script answers human prompts, rewards the answers by rule, trains DPO once on the pairs
+that differ, and answers the held-out prompts, calling TRL and transformers as a paper's script
+would. The harness runs the same row on one worker, into an empty store. Both use one thread, one
+after the other, at a sixteenth of the profile's sizes or those given.
+
+Prints JSON: `plain_s`, `stages_s` (sum over the run's stages), `ratio` = stages_s / plain_s, and
+both in tokens a second of the answers to training prompts.
+
+Usage: python benchmarks/language_model_row.py [--x 16] [--items 32]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tempfile
+import time
+from pathlib import Path
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import numpy as np
+import pyarrow.parquet as pq
+import torch
+from datasets import Dataset
+from transformers import AutoModelForCausalLM, AutoTokenizer
+from trl import DPOConfig, DPOTrainer
+
+from harness import quiet
+from harness.pipeline.algorithm import Planner
+from harness.pipeline.factory import engine_of
+from harness.pipeline.steps import FUNCTIONS
+from harness.registry.declared import load_tables
+from harness.registry.profile import Profile, load_profiles, table_at
+from harness.runtime import Plan, Store
+from harness.worlds.instructions.rules import RULES
+from harness.worlds.instructions.tasks import prompts
+from harness.worlds.instructions.weights import folder
+from harness.worlds.lookup import world_of
+
+
+@torch.inference_mode()
+def sample(model, tokenizer, texts, profile, temperature, n=1):
+    """Return n answers to each text, batched by length, and the seconds it took."""
+    start = time.monotonic()
+    tokenizer.padding_side = "left"
+    asked = [
+        tokenizer.apply_chat_template(user(t), tokenize=False, add_generation_prompt=True)
+        for t in texts
+        for _ in range(n)
+    ]
+    order = sorted(range(len(asked)), key=lambda i: len(asked[i].split()))
+    answers = [""] * len(asked)
+    for at in range(0, len(order), profile.generation.batch_size):
+        part = order[at : at + profile.generation.batch_size]
+        batch = tokenizer([asked[i] for i in part], padding=True, return_tensors="pt")
+        out = model.generate(
+            **batch,
+            do_sample=temperature > 0,
+            temperature=temperature or None,
+            top_k=0,
+            max_new_tokens=profile.generation.max_new_tokens,
+        )
+        new = tokenizer.batch_decode(out[:, batch.input_ids.shape[1] :], skip_special_tokens=True)
+        for i, text in zip(part, new, strict=True):
+            answers[i] = text.strip()
+    return [answers[i : i + n] for i in range(0, len(answers), n)], time.monotonic() - start
+
+
+def at_size(profile: Profile, x: int, items: int) -> Profile:
+    """Return the profile with fewer prompts and items."""
+    benchmarks = {
+        name: bench.model_copy(
+            update={"items": dict.fromkeys(bench.items, items) if name == "held_out" else items}
+        )
+        for name, bench in profile.benchmarks.items()
+    }
+    return profile.model_copy(update={"x": x, "benchmarks": benchmarks})
+
+
+def user(text):
+    """One user message."""
+    return [{"role": "user", "content": text}]
+
+
+def plain(profile: Profile, scratch: Path) -> float:
+    """Run the row as a script; return the seconds of answering the training prompts."""
+    model = AutoModelForCausalLM.from_pretrained(folder(), dtype=torch.float32)
+    tokenizer = AutoTokenizer.from_pretrained(folder())
+    dpo, generation = profile.training.of("dpo"), profile.generation
+    pool = list(prompts("prompts", profile.x))
+    answers, seconds = sample(model, tokenizer, pool, profile, generation.temperature, generation.n)
+    pairs = []
+    for prompt, several in zip(pool, answers, strict=True):
+        rewards = np.array(RULES.score(prompt, several))
+        if rewards.max() > rewards.min():
+            best, worst = (several[int(i)] for i in (rewards.argmax(), rewards.argmin()))
+            said = [[{"role": "assistant", "content": text}] for text in (best, worst)]
+            pairs.append({"prompt": user(prompt), "chosen": said[0], "rejected": said[1]})
+    args = DPOConfig(
+        output_dir=str(scratch / "trainer"),
+        use_cpu=True,
+        bf16=False,
+        gradient_checkpointing=False,
+        report_to="none",
+        save_strategy="no",
+        disable_tqdm=True,
+        num_train_epochs=dpo.epochs,
+        per_device_train_batch_size=dpo.batch_size,
+        learning_rate=dpo.learning_rate,
+        beta=dpo.beta,
+        max_length=dpo.max_length,
+        precompute_ref_log_probs=True,
+    )
+    data = Dataset.from_list(pairs)
+    DPOTrainer(model=model, args=args, train_dataset=data, processing_class=tokenizer).train()
+    model.save_pretrained(scratch / "trained")
+    for name, bench in profile.benchmarks.items():
+        asked = list(
+            prompts(
+                name, bench.items if isinstance(bench.items, int) else max(bench.items.values())
+            )
+        )
+        for prompt, (answer,) in zip(
+            asked, sample(model, tokenizer, asked, profile, bench.temperature)[0], strict=True
+        ):
+            RULES.score(prompt, [answer])
+    return seconds
+
+
+def harness(profile: Profile, scratch: Path) -> tuple[float, float, int]:
+    """Run the row on one worker; return seconds in stages, in answering, and tokens answered."""
+    table = table_at(load_tables()["table4"], profile)
+    recipe = table.recipe_of(table.row("dpo-1"), table.columns[0])
+    run = Planner(world_of(profile)).run("dpo-h1", recipe, 0)
+    store, plan = Store(scratch / "store"), Plan(run.targets)
+    engine_of(profile, store, FUNCTIONS, scratch / "logs", plan.stages, jobs=1).run(plan)
+    wall = {stage: store.manifest(stage.fingerprint)["wall_s"] for stage in plan.stages}
+    [answering] = [stage for stage in plan.stages if stage.kind == "generate"]
+    rows = pq.read_table(
+        store.open(answering.fingerprint) / "completions.parquet", columns=["n_tokens"]
+    )
+    return sum(wall.values()), wall[answering], sum(rows["n_tokens"].to_pylist())
+
+
+def main() -> None:
+    """Measure both and print the ratio."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--x", type=int, default=16)
+    parser.add_argument("--items", type=int, default=32)
+    given = parser.parse_args()
+    quiet.silence()
+    torch.set_num_threads(1)
+    profile = at_size(load_profiles()["laptop"], given.x, given.items)
+    folder()  # made of the package when first asked for, which is not counted
+    with tempfile.TemporaryDirectory() as scratch:
+        start = time.monotonic()
+        plain_generate_s = plain(profile, Path(scratch))
+        plain_s = time.monotonic() - start
+        stages_s, generate_s, tokens = harness(profile, Path(scratch))
+    figures = {
+        "plain_s": round(plain_s, 1),
+        "stages_s": round(stages_s, 1),
+        "ratio": round(stages_s / plain_s, 3),
+        "generate_ratio": round(generate_s / plain_generate_s, 3),
+        "tokens_per_s": round(tokens / generate_s),
+    }
+    print(json.dumps(figures, indent=1))
+
+
+if __name__ == "__main__":
+    main()
