@@ -114,4 +114,4 @@ def verify(*, store: bool = False) -> Verified:
     from harness.report.verify import verify as verify_results
 
     load_plugins()
-    return verify_results(project.results_dir(), Store(project.store_dir()) if store else None)
+    return verify_results(project.publishing_dir(), Store(project.store_dir()) if store else None)

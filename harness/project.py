@@ -2,8 +2,9 @@
 
 Inside a checkout, it has all three: `experiments/` and `ablations/`, `results/`, `.harness/`.
 Elsewhere, declarations and results are those of the checkout that the code runs from, or read-only
-ones from the wheel, and runs write to `.harness/` in the current folder. `HARNESS_WORK` overrides
-the folder to write to, and `HARNESS_STORE` the store's location only.
+ones from the wheel (of the results only the controls), and runs write to `.harness/` in the current
+folder. `HARNESS_WORK` overrides the folder to write to, and `HARNESS_STORE` the store's location
+only.
 """
 
 from __future__ import annotations
@@ -53,12 +54,12 @@ def profiles_dir() -> Path:
 
 
 def results_dir() -> Path:
-    """Return the folder of published results, for reading."""
+    """Return the folder of published results; a wheel has only those that every report reads."""
     return project_root() / "results"
 
 
 def publishing_dir() -> Path:
-    """Return the folder of published results, for writing."""
+    """Return the folder of all published results, for reading and writing; needs a checkout."""
     if checkout() is None:
         raise UserError(
             "results are published in a clone of the project: "

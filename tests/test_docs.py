@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import ast
+import html
+import io
+import json
+import os
 import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
-
-from harness.project import results_dir
-from harness.registry.declared import load_tables
-from harness.report.publication import read_published
-from harness.report.scores import TableScores
+from rich.cells import cell_len
+from rich.console import Console
+from rich.text import Text
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -58,14 +60,18 @@ def copy(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def type_in(folder: Path, command: str, stdin: str | None = None) -> str:
+def type_in(
+    folder: Path, command: str, stdin: str | None = None, package: Path | None = None
+) -> str:
     """Type a command in a folder, and return what it printed.
 
-    `harness` and `python` are those of this interpreter, which finds the package in the folder.
+    `harness` and `python` are those of this interpreter, which finds the package in the folder, or
+    where it is told to.
     """
     said = f'harness() {{ "{sys.executable}" -m harness.cli.main "$@"; }}\n'
     said += f'python() {{ "{sys.executable}" "$@"; }}\n{command}'
-    environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(folder), "HOME": str(folder)}
+    environment = {"PATH": "/usr/bin:/bin", "HOME": str(folder)}
+    environment["PYTHONPATH"] = str(package or folder)
     done = subprocess.run(
         ["bash", "-euc", said], cwd=folder, env=environment, input=stdin, text=True,
         capture_output=True, check=False,
@@ -154,18 +160,40 @@ def test_the_answer_in_the_readme_is_that_of_the_findings() -> None:
     assert written == found
 
 
-def test_the_report_in_the_readme_is_that_of_three_of_the_published_seeds() -> None:
-    lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
-    table = load_tables()["table4"]
-    _, measured = read_published(results_dir() / "micro" / "table4")
-    scores = TableScores.of_table(table, table.rows, (0, 1, 2), measured)
-    for row in table.rows:
-        found: Any = scores.numbers(row.id, "ah_wr")
-        said = f"{found.mean:.1f} ±{found.ci_high - found.mean:.1f}"
-        if row.baseline is not None:
-            said += f" {found.gain:+.1f} ±{found.gain_ci_high - found.gain:.1f}"
-        (line,) = [line for line in lines if line.startswith(f"{row.label}  ")]
-        assert " ".join(line.split()).startswith(" ".join([row.label, said])), line
+TERMINAL = DOCS / "images" / "terminal.svg"
+SHOWN = "report table4 --published"
+
+
+def terminal_picture() -> str:
+    """Return what a command prints on a terminal of 80 columns, as an SVG."""
+    environment = {**os.environ, "COLUMNS": "80", "FORCE_COLOR": "1", "TERM": "xterm-256color"}
+    command = [sys.executable, "-m", "harness.cli.main", *SHOWN.split()]
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, text=True, capture_output=True, check=True
+    )
+    screen = Console(record=True, width=80, file=io.StringIO(), force_terminal=True)
+    screen.print(Text.from_ansi(done.stdout.strip()))
+    picture = screen.export_svg(title=f"harness {SHOWN}", unique_id="terminal")
+
+    def measured(found: re.Match[str]) -> str:
+        """Correct a text's length: `rich` counts a combining character as a column."""
+        start, length, rest, text = found.groups()
+        own = html.unescape(text)
+        return f"{start}{float(length) * cell_len(own) / len(own):g}{rest}{text}<"
+
+    return re.sub(r'(<text[^>]* textLength=")([\d.]+)("[^>]*>)([^<]+)<', measured, picture)
+
+
+def test_the_picture_of_the_terminal_is_what_the_command_prints() -> None:
+    """After other findings, `python tests/test_docs.py` draws it again."""
+    assert TERMINAL.read_text(encoding="utf-8") == terminal_picture()
+
+
+def test_the_notebook_reads_the_published_runs(tmp_path: Path) -> None:
+    cells = json.loads((DOCS / "published.ipynb").read_text(encoding="utf-8"))["cells"]
+    code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+    type_in(tmp_path, "python -", f"{code}\nassert len(gains) == 9, gains\n", ROOT)
+    assert not (tmp_path / ".harness").exists()
 
 
 if __name__ == "__main__":
@@ -173,3 +201,4 @@ if __name__ == "__main__":
     text = readme.read_text(encoding="utf-8")
     answer = answer_in(FINDINGS.read_text(encoding="utf-8"))
     readme.write_text(text.replace(answer_in(text), answer), encoding="utf-8")
+    TERMINAL.write_text(terminal_picture(), encoding="utf-8")

@@ -18,6 +18,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+import harness
 from harness.errors import HarnessError, UserError
 from harness.foreign import printable
 from harness.quiet import silence
@@ -74,9 +75,7 @@ PluginOption = Annotated[
 
 def _version(asked: bool) -> None:
     if asked:
-        from importlib.metadata import version
-
-        typer.echo(f"harness {version('eva-harness')}")
+        typer.echo(f"harness {harness.__version__}")
         raise typer.Exit
 
 

@@ -347,7 +347,8 @@ def verify(store: StoreOption = False, as_json: common.JsonOption = False) -> No
     from harness.runtime import Store
 
     try:
-        found = verify_results(project.results_dir(), Store(project.store_dir()) if store else None)
+        kept = Store(project.store_dir()) if store else None
+        found = verify_results(project.publishing_dir(), kept)
     except HarnessError as error:
         if as_json:
             print_json(Different(difference=str(error)))

@@ -149,7 +149,7 @@ def _published(show: Say) -> Iterator[tuple[str, Mapping[str, int]]]:
     from harness.tracking import Mlflow
     from harness.tracking.tables import published_records
 
-    records = published_records(project.results_dir())
+    records = published_records(project.publishing_dir())
     yield "published results", Mlflow(work_dir(), note, watch=show).write(records)
 
 

@@ -306,7 +306,7 @@ def judged_claims(
     if published:
         from harness.report.page.contents import from_results
 
-        reports = from_results(needed, profile, project.results_dir()).reports
+        reports = from_results(needed, profile, project.publishing_dir()).reports
     else:
         reader = StoreReader(Store(store_dir()))
         reports = tuple(_stored(table, profile, seeds, reader, on_note) for table in needed)

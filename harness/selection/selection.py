@@ -176,7 +176,7 @@ class Selection:
         from harness.selection.reporting import Reports
 
         if self.figure is not None:
-            folder = project.results_dir() / self.profile.name / self.figure.id
+            folder = project.publishing_dir() / self.profile.name / self.figure.id
             return Reports(figure=published_figure(self.figure, folder))
         reports = self._published_contents().reports
         return Reports(reports, page=lambda: self.page(published=True))
@@ -203,7 +203,7 @@ class Selection:
 
         found = self._published_contents()
         return as_findings(
-            found.profile, found.reports, found.verdicts, found.pictures, project.results_dir()
+            found.profile, found.reports, found.verdicts, found.pictures, project.publishing_dir()
         )
 
     def publish(
@@ -315,7 +315,7 @@ class Selection:
     def _published_contents(self) -> Contents:
         from harness.report.page.contents import from_results
 
-        return from_results(self.tables, self.profile, project.results_dir())
+        return from_results(self.tables, self.profile, project.publishing_dir())
 
     def _shown(self, table: Table, seeds: Seeds, on_note: Say) -> tuple[int, ...]:
         """Return the requested seeds, else the table's most complete ones."""

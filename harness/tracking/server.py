@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import getpass
 import json
+import shlex
 import tempfile
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -30,6 +31,7 @@ from mlflow.entities import (
 )
 
 from harness.tracking import record as records
+from harness.tracking.connection import database_path
 from harness.tracking.record import (
     COMPUTED_IN,
     DIGEST,
@@ -59,6 +61,7 @@ class TrackingServer:
     def __init__(self, uri: str, artifacts: Path | None) -> None:
         self._client = MlflowClient(tracking_uri=uri)
         self._artifacts = artifacts
+        self._database = database_path(uri)
         self._experiments: dict[str, str] = {}
         self._user = "unknown"
         with suppress(OSError, KeyError):
@@ -142,8 +145,8 @@ class TrackingServer:
             if place not in (None, found.artifact_location):
                 # MLflow stores absolute paths: artifacts would go to the other folder.
                 raise TrackingError(
-                    f"the MLflow database beside {self._artifacts} was made in another folder, "
-                    "where its artifacts are: delete it, and `harness sync` writes it anew"
+                    "this work folder was moved, and its MLflow database names the old place: type "
+                    f"`rm {shlex.quote(str(self._database))} && harness sync`"
                 )
             if found.lifecycle_stage == "deleted":
                 self._client.restore_experiment(found.experiment_id)
