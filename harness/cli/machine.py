@@ -234,15 +234,17 @@ class Frozen(Output):
 
 
 @micro.command("freeze", epilog="Example: harness micro freeze")
-def freeze(as_json: common.JsonOption = False) -> None:
-    """Write down what decides the world's numbers, before any row of eva is run in it.
+def freeze(
+    profile: common.ProfileOption = DEFAULT_PROFILE, as_json: common.JsonOption = False
+) -> None:
+    """Write down what decides a profile's numbers, before any row of eva is run in its world.
 
     `harness verify` fails where it has changed since, or where a published row of eva is older.
     """
     from harness.registry.declared import named_profile
-    from harness.worlds.embedded.freeze import freeze as freeze_world
+    from harness.worlds.lookup import freeze_world
 
-    found = Frozen(**vars(freeze_world(named_profile(DEFAULT_PROFILE))))
+    found = Frozen(**vars(freeze_world(named_profile(profile))))
     emit(found, as_json, lambda it: [f"Frozen at {it.at}: {len(it.parts)} parts."])
 
 

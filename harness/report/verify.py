@@ -155,34 +155,37 @@ def verify_findings(results_dir: Path, index: Index) -> tuple[str, ...]:
 
 
 def _verify_freeze(origins: Mapping[str, Any]) -> None:
-    """Check that the embedded world was frozen before an eva metric chose any prompts in it.
+    """Check that our worlds were frozen before an eva metric chose any prompts in them.
 
     `origins` are those of the published tables and figures, by location.
 
     Raises:
-        HarnessError: The world has changed, or a published table or figure predates the freeze.
+        HarnessError: A world has changed, or a published table or figure predates its freeze.
     """
-    from harness.worlds.embedded.freeze import frozen
+    from harness.worlds.lookup import freeze_of
 
-    embedded = {name: it for name, it in all_profiles().items() if it.in_embedded_world}
-    own = {place: it for place, it in origins.items() if place.partition("/")[0] in embedded}
-    freeze = frozen() if own else None
-    if freeze is None:
-        return
-    again = "freeze it again (`harness micro freeze`) and compute every row of eva anew"
-    for name in dict.fromkeys(place.partition("/")[0] for place in own):
-        if changed := freeze.changed(embedded[name]):
+    profiles = all_profiles()
+    for name in dict.fromkeys(place.partition("/")[0] for place in origins):
+        found = freeze_of(profiles[name]) if name in profiles else None
+        if found is None:
+            continue
+        freeze, now = found
+        again = (
+            f"freeze it again (`harness micro freeze --profile {name}`) and recompute every row "
+            "of eva"
+        )
+        if changed := freeze.changed(now):
             raise HarnessError(
-                f"the embedded world was frozen at {freeze.at}, and is another now "
+                f"the world of `{name}` was frozen at {freeze.at}, and is another now "
                 f"({', '.join(changed)}); restore it, or {again}"
             )
-    for place, origin in own.items():
-        since = origin.by_metric_since
-        if since is not None and since < freeze.at:
-            raise HarnessError(
-                f"{place} has prompts that a metric chose at {since}, before the embedded world "
-                f"was frozen at {freeze.at}; {again}"
-            )
+        for place, origin in origins.items():
+            since = origin.by_metric_since
+            if place.startswith(f"{name}/") and since is not None and since < freeze.at:
+                raise HarnessError(
+                    f"{place} has prompts that a metric chose at {since}, before the world of "
+                    f"`{name}` was frozen at {freeze.at}; {again}"
+                )
 
 
 def _verified(results_dir: Path, place: str, entry: IndexEntry) -> Any:

@@ -15,6 +15,7 @@ from harness.report.figures.report import FigureReport
 from harness.report.publish import publish
 from harness.runtime import Store
 from harness.worlds.embedded import freeze
+from harness.worlds.freeze import SIZES
 
 PARTS: dict[str, dict[str, str]] = {}
 """What decides the numbers of the embedded world, by the profile's part in it."""
@@ -62,7 +63,7 @@ def _worked_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
     work_out = freeze.parts
 
     def parts(profile: Profile) -> dict[str, str]:
-        own = profile.model_dump_json(include=set(freeze.SIZES))
+        own = profile.model_dump_json(include=set(SIZES))
         return PARTS[own] if own in PARTS else PARTS.setdefault(own, work_out(profile))
 
     monkeypatch.setattr(freeze, "parts", parts)

@@ -1,23 +1,14 @@
-"""The freeze: everything that determines eva's numbers was fixed before any were computed.
+"""What the freeze of the embedded world covers: every part that determines a number.
 
-`frozen.json`, next to the world's card, has the time of the freeze and a digest of each part that
-determines a number: the world's files, the creator's rewrites of human prompts by scheme and reach,
-the oracle's choices among them, the judges' verdicts, and the profile's hyperparameters. Published
-tables record when their eva rows were trained, and `harness verify` compares. If a part has changed
-or an eva row predates the freeze, verification fails; the fix is to freeze again and recompute
-every eva row.
+These are the world's files, the creator's rewrites of human prompts by scheme and reach, the
+oracle's choices among them, the judges' verdicts, and the profile's hyperparameters.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 from harness.eva.evolving import Prompt, evolve
 from harness.registry.profile import Profile
@@ -26,29 +17,13 @@ from harness.worlds.embedded import choosing, files, texts
 from harness.worlds.embedded import language as lang
 from harness.worlds.embedded.creator import METHODS, EmbeddedCreator
 from harness.worlds.embedded.judge import JUDGES, GivenAnswer
-
-FROZEN = "frozen.json"
+from harness.worlds.freeze import digest, sizes
 
 SAMPLED = 200
 """Number of human prompts rewritten and chosen from, and of benchmark items judged."""
 
-SIZES = ("x", "generation", "pairs", "selection", "training")
-"""The parts of a profile that determine numbers, besides the world's files."""
-
 OTHERS = {"pairs": {"open_cut"}, "selection": {"oracle_answers"}}
 """Settings that came after the freeze, for other worlds; at `micro` they have no effect."""
-
-
-@dataclass(frozen=True)
-class Freeze:
-    """When the world was frozen (ISO 8601, UTC), and each part's digest at that time."""
-
-    at: str
-    parts: Mapping[str, str]
-
-    def changed(self, profile: Profile) -> list[str]:
-        now = parts(profile)
-        return sorted(name for name in {*self.parts, *now} if self.parts.get(name) != now.get(name))
 
 
 def parts(profile: Profile) -> dict[str, str]:
@@ -65,13 +40,12 @@ def parts(profile: Profile) -> dict[str, str]:
         choice: choosing.choose(names, taught, SAMPLED // 4, choice) for choice in get_args(Choice)
     }
     judged = {name: _judged(name, folder / card.assets[name]["path"]) for name in JUDGES}
-    sizes = profile.model_dump(mode="json", include=set(SIZES), exclude=OTHERS)
     return {
         **{f"file {name}": asset["sha256"] for name, asset in card.assets.items()},
-        **{name: _digest(_rewrites(human, *by)) for name, by in rewritten.items()},
-        **{f"oracle {choice}": _digest(places) for choice, places in chosen.items()},
-        **{f"judge {name}": _digest(judgments) for name, judgments in judged.items()},
-        **{f"profile {name}": _digest(sizes[name]) for name in SIZES},
+        **{name: digest(_rewrites(human, *by)) for name, by in rewritten.items()},
+        **{f"oracle {choice}": digest(places) for choice, places in chosen.items()},
+        **{f"judge {name}": digest(judgments) for name, judgments in judged.items()},
+        **sizes(profile, OTHERS),
     }
 
 
@@ -96,22 +70,3 @@ def _judged(name: str, path: Path) -> list[str]:
     judgments, _ = JUDGES[name](items, answers)
     # Keep six decimals of a preference: the last digits differ between processors.
     return [re.sub(r"(\.\d{6})\d+", r"\1", judgment["reply"]) for judgment in judgments]
-
-
-def _digest(data: Any) -> str:
-    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
-
-
-def freeze(profile: Profile) -> Freeze:
-    made = Freeze(datetime.now(UTC).isoformat(timespec="seconds"), parts(profile))
-    text = json.dumps(vars(made), indent=1, sort_keys=True) + "\n"
-    (files.folder() / FROZEN).write_text(text, encoding="utf-8")
-    return made
-
-
-def frozen() -> Freeze | None:
-    try:
-        data = json.loads((files.folder() / FROZEN).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return None
-    return Freeze(data["at"], data["parts"])
