@@ -30,9 +30,9 @@ PROMPT = (
 )
 
 DIGESTS = {
-    "prompts": "866dfcb06fd5c016",
+    "prompts": "6c3f90968919020b",
     "off_target": "63b5a3eedcf222ec",
-    "held_out": "df635f623ce04967",
+    "held_out": "f2c603e9613d9da6",
     "new_kinds": "f906da47cf057511",
 }
 """Of the first 600 prompts of each part. If they change, so must `VERSION`."""
