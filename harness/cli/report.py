@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from harness.registry.profile import Profile
-    from harness.report.model import Report, Verdict
+    from harness.report.model import Verdict
+    from harness.report.results import Results
     from harness.report.verify import Verified
     from harness.selection.reporting import Reports
     from harness.selection.selection import Selection
@@ -159,13 +160,14 @@ def print_answer(found: Reports, out: Console) -> None:
         out.print()
 
 
-def _in_a_line(report: Report) -> tuple[str, ...]:
+def _in_a_line(results: Results) -> tuple[str, ...]:
     """Return id, number of cells done, state, gains with the paper's sign, and title of a table.
 
     Gains are `-` if there are none to compare.
     """
-    from harness.report.parts import STATES
+    from harness.report.model import STATES
 
+    report = results.report
     states = [cell.state for cell in report.cells]
     others = [
         f"{states.count(state)} {state.replace('_', ' ')}"
@@ -176,11 +178,11 @@ def _in_a_line(report: Report) -> tuple[str, ...]:
     agree = sum(summary.signs_agree or 0 for summary in compared)
     signs = sum(summary.signs or 0 for summary in compared)
     return (
-        report.table_id,
+        report.table,
         f"{states.count('ok')} of {len(states)}",
         ", ".join(others) or "done",
         f"{agree} of {signs}" if signs else "-",
-        report.table.title,
+        results.table.title,
     )
 
 
@@ -278,21 +280,21 @@ def _marks(verdicts: list[Verdict]) -> Iterator[Any]:
 
 
 def _claims(
-    reports: tuple[Report, ...], verdicts: list[Verdict], *, full: bool, published: bool
+    tables: tuple[Results, ...], verdicts: list[Verdict], *, full: bool, published: bool
 ) -> Iterator[Any]:
     from harness.report.claims import PRIMARY, WORDS, measures, tally
 
-    seeds = {report.table_id: seeds_text(report.seeds) for report in reports if report.seeds}
-    tables = {v.place: [own for own in verdicts if own.place == v.place] for v in verdicts}
+    seeds = {it.table.id: seeds_text(it.report.seeds) for it in tables if it.report.seeds}
+    places = {v.place: [own for own in verdicts if own.place == v.place] for v in verdicts}
     lines: list[tuple[str, ...]] = []
     if full:
-        for table, own in tables.items():
+        for table, own in places.items():
             yield bold(f"{table}, seeds {seeds[table]}" if table in seeds else table)
             for verdict in own:
                 yield from _sentences(verdict)
             yield ""
-    elif len(tables) > 1:
-        for table, own in tables.items():
+    elif len(places) > 1:
+        for table, own in places.items():
             number = tally(own).words
             primary = next((v.word.replace("_", " ") for v in own if v.primary), "-")
             figures = (len(own), *(number[word] for word in WORDS))

@@ -358,20 +358,6 @@ def all_profiles() -> Mapping[str, Profile]:
     return Declarations(profile_files(), read_profiles)
 
 
-@functools.cache
-def printed_values() -> Mapping[tuple[str, str], float]:
-    """Return the paper's printed values by run and column, from the first table with each."""
-    found: dict[tuple[str, str], float] = {}
-    files = sorted(table_files(), key=lambda path: natural(path.stem))
-    # An invalid table is skipped here; `harness validate` reports it.
-    for _, table in read_files(files, Table, [], "a table"):
-        for row in table.rows:
-            if row.run is not None:
-                for column, value in row.values.items():
-                    found.setdefault((row.run, column), value.value)
-    return found
-
-
 def named_profile(name: str) -> Profile:
     path = own_file(name)
     if path is None:

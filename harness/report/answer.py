@@ -18,8 +18,8 @@ from harness.registry.paper import Comparison, the_paper
 from harness.registry.schema import Column
 from harness.report import view
 from harness.report.claims import Tally, tallies
-from harness.report.model import Estimate, Report, Verdict
-from harness.report.parts import Count, Part, Scale, Study
+from harness.report.model import Count, Estimate, Part, Scale, Study, Verdict
+from harness.report.results import Results
 from harness.report.reward_study import agreements
 from harness.report.scores import RunScores
 from harness.report.view import plain, signed
@@ -92,12 +92,12 @@ class Answer(Part):
         return [self.setting, *(line.text for line in self.answered)]
 
 
-def answer_to(reports: Sequence[Report], verdicts: Sequence[Verdict]) -> Answer:
-    (first, *others), profile = reports, reports[0].profile
+def answer_to(tables: Sequence[Results], verdicts: Sequence[Verdict]) -> Answer:
+    (first, *others), profile = tables, tables[0].profile
     declared = the_paper().answers.get(profile.name)
     answered: list[AnsweredLine] = []
     if others and declared is not None:
-        known = {report.table_id: report for report in reports}
+        known = {it.table.id: it for it in tables}
         for line in declared.lines:
             found = tuple(_compared(it, declared.column, known) for it in line.comparisons)
             answered.append(AnsweredLine(says=line.says, comparisons=found))
@@ -111,8 +111,8 @@ def answer_to(reports: Sequence[Report], verdicts: Sequence[Verdict]) -> Answer:
         said.append(f"The comparisons were declared {declared.declared}")
     elif others:
         said.append(f"What answers the paper's question on `{profile.name}` is not declared")
-    elif barred := view.barred(first):
-        said.append(view.capital(barred))
+    elif why := view.inadmissible_reason(first.report):
+        said.append(view.capital(why))
     return Answer(
         profile=profile.name,
         scale=profile.scale,
@@ -123,18 +123,18 @@ def answer_to(reports: Sequence[Report], verdicts: Sequence[Verdict]) -> Answer:
     )
 
 
-def _compared(asked: Comparison, column: str, reports: Mapping[str, Report]) -> Compared:
-    found = [reports.get(table) for table in asked.tables]
+def _compared(asked: Comparison, column: str, results: Mapping[str, Results]) -> Compared:
+    found = [results.get(table) for table in asked.tables]
     missing = [name for name, it in zip(asked.tables, found, strict=True)
-               if it is None or not it.has_numbers]  # fmt: skip
-    tables = [report for report in found if report is not None]
-    shared = set.intersection(*({*report.seeds} for report in tables)) if tables else set()
+               if it is None or not it.report.has_numbers]  # fmt: skip
+    tables = [it for it in found if it is not None]
+    shared = set.intersection(*({*it.report.seeds} for it in tables)) if tables else set()
     seeds = () if missing else tuple(sorted(shared))
     why = _why_not(asked, tables, missing, seeds)
     estimate = None
     if why is None:
         terms = [(1.0 / len(asked.left), ref) for ref in asked.left] + [(-1.0, asked.right)]
-        scores = [(weight, _scores(ref, column, reports, seeds)) for weight, ref in terms]
+        scores = [(weight, _scores(ref, column, results, seeds)) for weight, ref in terms]
         whole = [(weight, own) for weight, own in scores if own is not None]
         why = None if len(whole) == len(scores) else "not run"
         if why is None:
@@ -151,42 +151,42 @@ def _compared(asked: Comparison, column: str, reports: Mapping[str, Report]) -> 
 
 
 def _why_not(
-    asked: Comparison, tables: Iterable[Report], missing: Sequence[str], seeds: Sequence[int]
+    asked: Comparison, tables: Iterable[Results], missing: Sequence[str], seeds: Sequence[int]
 ) -> str | None:
     if missing:
         return f"not run ({', '.join(missing)})"
     if len(seeds) < 2:
         return "one seed, no comparison"
-    reasons = [report.inadmissible for report in tables]
-    reasons += [report.inadmissible_choosing for report in tables if asked.about_choosing]
+    reasons = [it.report.inadmissible for it in tables]
+    reasons += [it.report.inadmissible_choosing for it in tables if asked.about_choosing]
     why = next(filter(None, reasons), None)
     return None if why is None else f"inadmissible, because {why}"
 
 
 def _scores(
-    ref: str, column: str, reports: Mapping[str, Report], seeds: Sequence[int]
+    ref: str, column: str, results: Mapping[str, Results], seeds: Sequence[int]
 ) -> Scores | None:
     table, _, row = ref.partition("/")
-    report = reports[table]
-    declared = report.table.column(column)
-    run = report.table.row(row).run_id(declared)
-    return RunScores(report.measured, seeds).of_run(run, declared.reads)
+    found = results[table]
+    declared = found.table.column(column)
+    run = found.table.row(row).run_id(declared)
+    return RunScores(found.measured, seeds).of_run(run, declared.reads)
 
 
-def finding(report: Report, verdicts: Sequence[Verdict]) -> str:
+def finding(results: Results, verdicts: Sequence[Verdict]) -> str:
     """Summarize a table's results in one sentence, or one sentence per league."""
+    table, report = results.table, results.report
     if report.leagues:
-        table = report.table
         parts = (f"{view.capital(table.league(it.id).title)}: {it.said}" for it in report.leagues)
         return plain(" ".join(parts))
-    primary, column = primary_of(verdicts), report.table.main_column
+    primary, column = primary_of(verdicts), table.main_column
     claim = "" if primary is None else f"“{primary.statement.strip().removesuffix('.')}”"
-    if not any(cell.mean is not None for cell in report.cells):
+    if not report.has_numbers:
         if primary is None:
             return "Nothing in this table has run here."
         why = f"because {primary.reason}: {claim} is its primary claim"
         return plain(f"No result yet, {why}") + "."
-    said = _rows(report, column)
+    said = _rows(results, column)
     if primary is None:
         said = said if report.study is None else f"{_study(report.study)}; {said}"
     elif primary.estimate is None:
@@ -195,7 +195,7 @@ def finding(report: Report, verdicts: Sequence[Verdict]) -> str:
         word = primary.text
         if primary.word == "inadmissible":
             word = f"{word}, because {primary.reason}"
-        margins = _margins(primary, primary.estimate, view.our_decimals(report, column))
+        margins = _margins(primary, primary.estimate, view.our_decimals(results, column))
         said = f"{word}: {claim} ({margins}); {said}"
     return f"{plain(view.capital(said))}."
 
@@ -227,11 +227,12 @@ def _study(study: Study) -> str:
     return f"Over {len(study.models)} reward models, {', '.join(agreements(study))}"
 
 
-def _rows(report: Report, column: Column) -> str:
-    cells = [cell for cell in report.cells if cell.column == column.id and cell.baseline_row]
+def _rows(results: Results, column: Column) -> str:
+    cells = [cell for cell in results.report.of_column(column.id) if cell.baseline_row]
     done = [cell for cell in cells if cell.gain is not None]
-    name = report.profile.called(column)
-    alone = sum(report.profile.called(other) == name for other in report.table.columns) == 1
+    called = results.profile.called
+    name = called(column)
+    alone = sum(called(other) == name for other in results.table.columns) == 1
     # What the paper heads the column with would name its benchmark again.
     own = alone and name != column.benchmark
     where = f"in {name}," if own else f"in {name}, {column.printed},"
@@ -239,7 +240,7 @@ def _rows(report: Report, column: Column) -> str:
         return f"{where} no row has a baseline"
     if not done:
         return f"{where} none of the {len(cells)} rows with a baseline has a gain yet"
-    if len(report.seeds) == 1:
+    if len(results.report.seeds) == 1:
         rows = counted(len(done), "row")
         return f"{where} one seed is too few to compare {rows} with the baseline"
     sign = -1 if column.direction == "lower" else 1

@@ -1,4 +1,4 @@
-"""Build reports, from a table's stored results or for rows without any.
+"""Builds the results of a table, from a store or what is published, and its report.
 
 A column's summary says whether gains have the same signs as the paper's and whether rows rank
 alike. Below `paper` scale nothing else is compared, because the values are not comparable. The
@@ -15,10 +15,12 @@ leaves unspecified.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from dataclasses import replace
+from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from harness.errors import HarnessError
 from harness.evaluation.calibration import states as calibration_states
 from harness.project import calibrations_dir
 from harness.registry.claims import Claim
@@ -27,7 +29,8 @@ from harness.registry.profile import Profile, benchmark_of, lacking_rows, roles_
 from harness.registry.recipe import Online
 from harness.registry.schema import Column, Row, Table, TrainingKind
 from harness.report.cells import cells_of, declared_cell, judged_runs
-from harness.report.controls import Controls, dose_gain, inadmissible
+from harness.report.controls import Controls, KnownControls, dose_gain, inadmissible
+from harness.report.facts import facts_of
 from harness.report.league import leagues_of
 from harness.report.model import (
     Assumption,
@@ -38,13 +41,14 @@ from harness.report.model import (
     Report,
     ReportColumn,
     ReportRow,
+    State,
     Verdict,
 )
 from harness.report.origin import origin_of
-from harness.report.parts import State
+from harness.report.publication import read_published
+from harness.report.results import Results
 from harness.report.reward_study import study_of
-from harness.report.rows import StoreReader, creations, online_costs, prompt_distances, row_costs
-from harness.report.scores import Measured, TableScores, read_scores
+from harness.report.scores import TableScores, read_scores
 from harness.report.verdicts import Evidence, judge_all, judge_without
 from harness.report.view import plain, state_words
 from harness.statistics import rank_agreement, sign_agreement
@@ -52,86 +56,127 @@ from harness.statistics import rank_agreement, sign_agreement
 if TYPE_CHECKING:
     from harness.pipeline.runs import TableRuns
 
+NOT_PUBLISHED = "not published at this profile"
 
-class StoredTable:
-    """A table's stored results: scores, cells, report, and verdicts, each computed once.
 
-    All of them raise `StoreError` if a stored file is corrupt.
+def stored_results(runs: TableRuns, known: KnownControls) -> Results:
+    """Return what a store has of a table's runs.
 
-    Attributes:
-        reader: Reads the store.
-        lacking: Why rows without runs cannot run, by row.
+    Raises:
+        StoreError: A stored file is corrupt.
     """
+    table, profile, store = runs.table, runs.profile, known.store
+    assert store is not None
+    measured = read_scores(runs, store)
+    scores = TableScores.of_table(table, runs.rows, runs.seeds, measured)
+    cells = cells_of(runs, store, scores)
+    read = [benchmark_of(profile, column.reads) for column in table.columns]
+    report = Report(
+        **_declared(table, profile, runs.seeds, runs.rows),
+        cells=tuple(cells),
+        summary=tuple(summarise(cells, scores)),
+        study=study_of(runs, store, measured),
+        leagues=leagues_of(table, runs.row_ids, scores),
+        **_sensitivity(table, cells, scores, known.beside(judged_runs(cells))),
+        failures=tuple(_failures(cells)),
+        origin=origin_of(runs, store, dict.fromkeys(name for name in read if name)),
+        assumptions=tuple(assumptions_of(runs)),
+    )
+    calibrated = calibration_states(profile, calibrations_dir())
+    found = Results(
+        table,
+        profile,
+        report,
+        lambda claims, place: _judged(found, known, claims, place),
+        measured,
+        lambda: facts_of(runs, store),
+        (runs, store),
+        lacking_rows(table, profile),
+        {name: held for name, held in calibrated.items() if name in read},
+    )
+    return found
 
-    def __init__(self, runs: TableRuns, reader: StoreReader) -> None:
-        self.runs, self.lacking = runs, lacking_rows(runs.table, runs.profile)
-        self.reader, self.store = reader, reader.store
 
-    @cached_property
-    def scores(self) -> TableScores:
-        runs = self.runs
-        measured = read_scores(runs, self.store)
-        return TableScores.of_table(runs.table, runs.rows, runs.seeds, measured)
+def _judged(
+    results: Results, known: KnownControls, claims: Sequence[Claim], place: str
+) -> Sequence[Verdict]:
+    controls = known.beside(judged_runs(results.report.cells))
+    return judge_all(Evidence.of(results, controls, claims), claims, place)
 
-    @property
-    def measured(self) -> Measured:
-        return self.scores.measured
 
-    @cached_property
-    def cells(self) -> list[Cell]:
-        known = self.reader.controls(self.runs.profile)
-        return cells_of(self.runs, self.store, self.scores, known)
+def published_results(table: Table, folder: Path, known: KnownControls) -> Results:
+    """Return what is published of a table.
 
-    @cached_property
-    def _controls(self) -> Controls | None:
-        return self.reader.controls(self.runs.profile).beside(judged_runs(self.cells))
-
-    @property
-    def verdicts(self) -> Sequence[Verdict]:
-        return self.report.verdicts
-
-    def judge(self, claims: Sequence[Claim], place: str) -> Sequence[Verdict]:
-        """Return the verdicts on claims about the rows of the table."""
-        evidence = Evidence.of(self.report, self.scores, self._controls, claims)
-        return judge_all(evidence, claims, place)
-
-    @cached_property
-    def report(self) -> Report:
-        """The full report, except row costs."""
-        runs, store = self.runs, self.store
-        table, profile = runs.table, runs.profile
-        read = [benchmark_of(profile, column.reads) for column in table.columns]
-        calibrated = calibration_states(profile, calibrations_dir())
-        report = Report(
-            **_declared(table, profile, runs.seeds, runs.rows),
-            cells=tuple(self.cells),
-            summary=tuple(summarise(self.cells, self.scores)),
-            distances=tuple(prompt_distances(runs, self.reader)),
-            creation=tuple(creations(runs, store)),
-            online=tuple(online_costs(runs, store)),
-            study=study_of(runs, store, self.measured),
-            leagues=leagues_of(runs, self.reader, self.scores),
-            **sensitivity(table, self.cells, self.scores, self._controls),
-            failures=tuple(_failures(self.cells)),
-            origin=origin_of(runs, store, dict.fromkeys(name for name in read if name)),
-            assumptions=tuple(assumptions_of(runs)),
+    Raises:
+        HarnessError: A file is missing or changed, or the report does not match the declarations.
+    """
+    report, measured = read_published(folder)
+    if [column.id for column in report.columns] != [column.id for column in table.columns]:
+        raise HarnessError(
+            f"the columns of `{table.id}` have changed since it was published; publish the table "
+            "again"
         )
-        return report.beside(
-            table,
-            profile,
-            calibrations={name: found for name, found in calibrated.items() if name in read},
-            absent=self.lacking,
-            judge=self.judge,
-            scores=lambda: self.measured,
+    shown = {row.id for row in report.rows}
+    if gone := shown - {row.id for row in table.rows}:
+        raise HarnessError(
+            f"`{table.id}` has no row `{min(gone)}` any more; publish the table again"
         )
+    found = Results(
+        table,
+        known.profile,
+        report,
+        lambda claims, place: _judged(found, known, claims, place),
+        measured,
+        lambda: report.facts,
+        absent={row.id: NOT_PUBLISHED for row in table.rows if row.id not in shown},
+    )
+    return found
 
-    @property
-    def report_with_costs(self) -> Report:
-        """The report with row costs, which requires reading every stage."""
-        return self.report.model_copy(update={"costs": tuple(row_costs(self.runs, self.reader))})
+
+def without_runs(
+    table: Table, profile: Profile, seeds: Sequence[int], reason: str, absent: Mapping[str, str]
+) -> Results:
+    """Return a table's results with the paper's values only.
+
+    `reason` is why its claims are not judged, `absent` why each of its rows has no numbers.
+    """
+    read = dict.fromkeys(benchmark_of(profile, column.reads) for column in table.columns)
+    judges = {name: profile.benchmarks[name].judge for name in read if name is not None}
+    empty = Report(
+        **_declared(table, profile, seeds, ()), cells=(), summary=(), origin=Origin(judges=judges)
+    )
+
+    def judge(claims: Sequence[Claim], place: str) -> Sequence[Verdict]:
+        return judge_without(claims, place, profile.name, profile.scale, reason)
+
+    return with_all_rows(Results(table, profile, empty, judge, absent=absent))
 
 
-def sensitivity(
+def with_all_rows(results: Results) -> Results:
+    """Return the results with the table's omitted rows added, without numbers.
+
+    Column summaries then cover all rows.
+    """
+    table, report = results.table, results.report
+    known = {(cell.row, cell.column): cell for cell in report.cells}
+    said = {summary.column: summary for summary in report.summary}
+    cells = [
+        known.get((row.id, column.id)) or _empty(results, row, column)
+        for row in table.rows
+        for column in table.columns
+    ]
+    # An omitted row matters only if the paper prints a value for it: then its column lacks a number
+    # and gets only a count.
+    summary = tuple(
+        said[it.column] if it.column in said and it.rows == said[it.column].rows else it
+        for it in summarise(cells)
+    )
+    rows = tuple(ReportRow.of(row, table) for row in table.rows)
+    update = {"rows": rows, "cells": tuple(cells), "summary": summary}
+    return replace(results, report=report.model_copy(update=update))
+
+
+def _sensitivity(
     table: Table, cells: Sequence[Cell], scores: TableScores, controls: Controls | None
 ) -> dict[str, Any]:
     """Return the report fields on what its table could have shown: controls and power."""
@@ -172,53 +217,6 @@ def _power(
         )
 
 
-def without_runs(
-    table: Table, profile: Profile, seeds: Sequence[int], reason: str, absent: Mapping[str, str]
-) -> Report:
-    """Return a table's report with the paper's values only.
-
-    `reason` is why its claims are not judged, `absent` why each of its rows has no numbers.
-    """
-    read = dict.fromkeys(benchmark_of(profile, column.reads) for column in table.columns)
-    judges = {name: profile.benchmarks[name].judge for name in read if name is not None}
-    empty = Report(
-        **_declared(table, profile, seeds, ()),
-        cells=(),
-        summary=(),
-        origin=Origin(judges=judges),
-    )
-
-    def judge(claims: Sequence[Claim], place: str) -> Sequence[Verdict]:
-        return judge_without(claims, place, profile.name, profile.scale, reason)
-
-    return with_all_rows(empty.beside(table, profile, absent=absent, judge=judge))
-
-
-def with_all_rows(report: Report) -> Report:
-    """Return the report with the table's omitted rows added, without numbers.
-
-    Column summaries then cover all rows.
-    """
-    table, profile = report.table, report.profile
-    known = {(cell.row, cell.column): cell for cell in report.cells}
-    said = {summary.column: summary for summary in report.summary}
-    cells = [
-        known.get((row.id, column.id)) or _empty(report, row, column)
-        for row in table.rows
-        for column in table.columns
-    ]
-    # An omitted row matters only if the paper prints a value for it: then its column lacks a number
-    # and gets only a count.
-    summary = tuple(
-        said[of_all.column]
-        if of_all.column in said and of_all.rows == said[of_all.column].rows
-        else of_all
-        for of_all in summarise(cells)
-    )
-    rows = _declared(table, profile, report.seeds, table.rows)["rows"]
-    return report.model_copy(update={"rows": rows, "cells": tuple(cells), "summary": summary})
-
-
 def _declared(
     table: Table, profile: Profile, seeds: Sequence[int], rows: Iterable[Row]
 ) -> dict[str, Any]:
@@ -233,10 +231,11 @@ def _declared(
     }
 
 
-def _empty(report: Report, row: Row, column: Column) -> Cell:
-    available = benchmark_of(report.profile, column.reads) is not None
+def _empty(results: Results, row: Row, column: Column) -> Cell:
+    available = benchmark_of(results.profile, column.reads) is not None
     state: State = "not_run" if available else "not_available"
-    return declared_cell(report.table, report.profile, report.seeds, row, column, state=state)
+    seeds = results.report.seeds
+    return declared_cell(results.table, results.profile, seeds, row, column, state=state)
 
 
 def _failures(cells: Iterable[Cell]) -> list[str]:
@@ -310,9 +309,9 @@ def online_settings(table_runs: TableRuns) -> list[Assumption]:
     blocks = [recipe.online for recipe in recipes if recipe.online is not None]
     kept = [block.canonical() for block in blocks]
     found = []
-    for name, field in Online.model_fields.items():
+    for name, declared in Online.model_fields.items():
         values = list(dict.fromkeys(_text(block[name]) for block in kept if name in block))
-        text = " ".join((field.description or "").split())
+        text = " ".join((declared.description or "").split())
         _, ours, why = text.partition("Ours: ")
         paper = text.rpartition("Paper ")[2]
         group, source = ("ours", why) if ours else ("paper", paper)

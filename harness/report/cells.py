@@ -21,10 +21,8 @@ from typing import TYPE_CHECKING, Any
 
 from harness.registry.profile import Profile, benchmark_of
 from harness.registry.schema import Column, Row, Table
-from harness.report.controls import Controls, KnownControls, paper_worth, worth_of
-from harness.report.model import Cell
+from harness.report.model import Cell, State
 from harness.report.origin import makers_of, stage_summary
-from harness.report.parts import State
 from harness.report.scores import Measured, Numbers, TableScores
 from harness.runtime import Stage, Store
 
@@ -33,46 +31,19 @@ if TYPE_CHECKING:
     from harness.pipeline.runs import TableRuns
 
 
-def cells_of(
-    table_runs: TableRuns, store: Store, scores: TableScores, known: KnownControls
-) -> list[Cell]:
+def cells_of(table_runs: TableRuns, store: Store, scores: TableScores) -> list[Cell]:
     """Return a table's cells, row by row, columns in printed order."""
     failures = Failures(store)
     makers = cache(lambda run_id: makers_of(table_runs.of(run_id), store))
-    cells = [
+    return [
         _cell(table_runs, row, column, scores, failures, makers)
         for row in table_runs.rows
         for column in table_runs.table.columns
     ]
-    controls = known.beside(judged_runs(cells))
-    if controls is None:
-        return cells
-    return [with_worth(table_runs.table, cell, scores, controls) for cell in cells]
 
 
 def judged_runs(cells: Iterable[Cell]) -> list[tuple[str, str]]:
     return [(run, cell.column) for cell in cells for run in cell.runs]
-
-
-def with_worth(table: Table, cell: Cell, scores: TableScores, controls: Controls) -> Cell:
-    """Return the cell with the worth of its mean and of the paper's value in human prompts.
-
-    Unchanged for a baseline row (no gain), a row of prompts (no policy), and a row that is itself a
-    point of the dose-response curve (its dose is known).
-    """
-    row, column = table.row(cell.row), table.column(cell.column)
-    trainings = table.training_of(row)
-    if row.baseline is None or row.kind != "policy" or len(trainings) != 1:
-        return cell
-    (training,) = trainings
-    if controls.is_dose(training, row.run_id(column)):
-        return cell
-    more: dict[str, Any] = {}
-    if (own := scores.of(row.id, column.id)) is not None:
-        more["worth"] = worth_of(own, controls, training, column.reads, cell.seeds)
-    if cell.paper is not None:
-        more["paper_worth"] = paper_worth(cell.paper, controls, training, column.id)
-    return cell.model_copy(update=more)
 
 
 class Failures:

@@ -13,8 +13,8 @@ from typing import get_args
 
 from harness.registry.claims import MARKS, FigureClaims, MarkWord
 from harness.registry.profile import Profile
-from harness.report.model import Report, Verdict, VerdictWord
-from harness.report.parts import Count, Part
+from harness.report.model import Count, Part, Verdict, VerdictWord
+from harness.report.results import Results
 from harness.report.verdicts import THE_CLAIM, THE_SIZE, judge_figures
 from harness.report.view import probability, signed
 from harness.words import counted
@@ -23,11 +23,11 @@ WORDS: tuple[VerdictWord, ...] = get_args(VerdictWord)
 
 
 def all_verdicts(
-    reports: Sequence[Report], declared: FigureClaims, profile: Profile
+    tables: Sequence[Results], declared: FigureClaims, profile: Profile
 ) -> list[Verdict]:
     """Return the verdicts on table claims, then those on figure claims, which derive from them."""
-    of_tables = [verdict for report in reports for verdict in report.verdicts]
-    return [*of_tables, *judge_figures(declared, reports, profile.name, profile.scale)]
+    of_tables = [verdict for it in tables for verdict in it.verdicts]
+    return [*of_tables, *judge_figures(declared, tables, profile.name, profile.scale)]
 
 
 class Tally(Part):

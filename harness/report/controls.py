@@ -1,4 +1,4 @@
-"""Controls: can a profile detect a difference between prompts, and what is it worth?
+"""Controls: can a profile detect a difference between prompts?
 
 The controls are a table like any other (`Table.controls`), evaluated here from its per-prompt
 scores with the same statistics as every report. They are read from the store first, then from the
@@ -18,9 +18,6 @@ including any not declared; no other claim does.
 
 A claim can also take for granted that one reward model is better than another. If the published
 study of reward models does not show that it is, the claim is inadmissible.
-
-Human prompts are also the unit of every gain: the controls' dose-response says how many of them a
-policy is worth (`harness.statistics.dose`), ours and, on the paper's own curve, the paper's.
 """
 
 from __future__ import annotations
@@ -33,8 +30,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
-from harness.errors import HarnessError, UserError
+from harness.errors import UserError
 from harness.pipeline.factory import SEED
+from harness.project import results_dir
 from harness.registry import declared
 from harness.registry.claims import Claim, Manipulation
 from harness.registry.profile import Profile, benchmark_of, lacking_rows, table_at
@@ -43,18 +41,13 @@ from harness.report.model import CheckedControl
 from harness.report.publication import REPORT, read_published
 from harness.report.scores import Measured, RunScores, TableScores, read_scores
 from harness.runtime import Store
-from harness.statistics import ScoreMatrix, Scores, mean_interval
-from harness.statistics.dose import Side, Worth, on_curve, worth
+from harness.statistics import Scores, mean_interval
 from harness.worlds import ACCURACY
 
 ControlState = Literal["passed", "failed", "open", "not_run", "not_available"]
 
 FEWEST_SEEDS = 3
 """Minimum seeds for a control; with fewer, the standard error is too unreliable."""
-
-FEWEST_OF_WORTH = 5
-"""Minimum seeds for a worth in human prompts. It borrows no variance from other rows; with fewer
-seeds its interval would extend past both ends of the curve."""
 
 
 @dataclass(frozen=True)
@@ -128,17 +121,6 @@ class Controls:
             dose: scores.of_run(self.scores.run(row, column), score) for dose, row in doses.items()
         }
         return {dose: own for dose, own in found.items() if own is not None}
-
-    def paper(self, training: TrainingKind, column: str) -> dict[int, float]:
-        """Return the paper's values for the same runs, from any of its tables, by dose."""
-        printed = declared.printed_values()
-        doses = self._doses.get(training, {})
-        places = {dose: (self.table.row(row).run or "", column) for dose, row in doses.items()}
-        return {dose: printed[place] for dose, place in places.items() if place in printed}
-
-    def is_dose(self, training: TrainingKind, run: str) -> bool:
-        rows = self._doses.get(training, {}).values()
-        return any(self.table.row(row).run == run for row in rows)
 
     @cached_property
     def _doses(self) -> dict[TrainingKind, dict[int, str]]:
@@ -268,8 +250,11 @@ def in_standard_errors(mean: float, error: float) -> float:
 class KnownControls:
     """A profile's controls, loaded once: from the store if possible, else the published ones."""
 
-    def __init__(self, profile: Profile, store: Store | None, results_dir: Path) -> None:
-        self.profile, self._store, self._results_dir = profile, store, results_dir
+    def __init__(
+        self, profile: Profile, store: Store | None, published: Path | None = None
+    ) -> None:
+        self.profile, self.store = profile, store
+        self._results_dir = published or results_dir()
         controls = declared.controls_table()
         self._table = None if controls is None else table_at(controls, profile)
 
@@ -298,7 +283,7 @@ class KnownControls:
     def stored(self) -> Controls | None:
         from harness.pipeline.runs import runnable, shown_seeds
 
-        table, profile, store = self._table, self.profile, self._store
+        table, profile, store = self._table, self.profile, self.store
         if table is None or store is None:
             return None
         try:
@@ -371,38 +356,3 @@ def dose_gain(
     own, every = (controls.curve(training, score, s) for s in (seeds, controls.scores.seeds))
     curve = own or every
     return curve[3].mean - curve[1].mean if {1, 3} <= curve.keys() else None
-
-
-def worth_of(
-    scores: Scores, controls: Controls, training: TrainingKind, score: str, seeds: Sequence[int]
-) -> Worth | None:
-    """Return a row's worth in multiples of the human prompts.
-
-    None with too few seeds, if the controls lack these seeds, or if their scores do not rise with
-    the dose.
-    """
-    found = controls.curve(training, score, seeds)
-    curve = {float(dose): own for dose, own in found.items() if isinstance(own, ScoreMatrix)}
-    few = len(seeds) < FEWEST_OF_WORTH
-    if few or len(curve) < 2 or not isinstance(scores, ScoreMatrix):
-        return None
-    try:
-        return worth(scores, curve)
-    except HarnessError:
-        return None
-
-
-def paper_worth(
-    printed: float, controls: Controls, training: TrainingKind, column: str
-) -> Worth | None:
-    """Return the worth of a printed value on the paper's own curve, without an interval."""
-    curve = {float(dose): value for dose, value in controls.paper(training, column).items()}
-    if len(curve) < 2:
-        return None
-    try:
-        times = on_curve(printed, curve)
-    except HarnessError:
-        return None
-    smallest, largest = min(curve), max(curve)
-    side: Side = "above" if printed > curve[largest] else "below"
-    return Worth(times, None, None, smallest, largest, side if times is None else None)

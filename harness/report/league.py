@@ -15,69 +15,35 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from harness.registry.schema import LeagueRows, Table
 from harness.report import view
-from harness.report.model import Report
-from harness.report.origin import stage_summary
-from harness.report.parts import FoundLeague, LeagueCosts, LeagueMark, LeagueMember, LeagueVerdict
+from harness.report.model import FoundLeague, LeagueMember, LeagueVerdict
 from harness.report.plots import INK, MUTED, OURS, PAGE_WIDTH, Picture, Target, canvas, plain_frame
-from harness.report.rows import StoreReader
+from harness.report.results import Results
 from harness.report.scores import ALPHA, TableScores
 from harness.report.view import APPLIES_NOT, Block, probability, signed
-from harness.statistics import (
-    Interval,
-    ScoreMatrix,
-    Scores,
-    holm,
-    mean_interval,
-    spearman,
-    weighted_sum,
-)
+from harness.statistics import Interval, ScoreMatrix, Scores, holm, mean_interval, weighted_sum
 from harness.words import counted
-from harness.worlds.stage_io import read_rows
-
-if TYPE_CHECKING:
-    from harness.pipeline.algorithm import Run
-    from harness.pipeline.runs import TableRuns
-    from harness.registry.profile import Profile
 
 FEWEST_SEEDS = 3
 """Minimum number of seeds to rank anything; with fewer the standard error is a guess."""
 
-Facts = Mapping[str, tuple[tuple[LeagueMark, ...], LeagueCosts | None]]
-"""The curve and the costs of each row, from its stages."""
+
+def leagues_of(table: Table, rows: Collection[str], scores: TableScores) -> tuple[FoundLeague, ...]:
+    """Return the leagues of a table, over those of its rows that are given."""
+    return tuple(_found(it, _rows(table, it, rows), scores)
+                 for it in table.leagues if it.uniform in rows)  # fmt: skip
 
 
-def leagues_of(
-    runs: TableRuns, reader: StoreReader, scores: TableScores
-) -> tuple[FoundLeague, ...]:
-    table, asked = runs.table, set(runs.row_ids)
-    leagues = {it.id: _rows(table, it) for it in table.leagues if it.uniform in asked}
-    wanted = {row for rows in leagues.values() for row in rows} & asked
-    facts = {row: _facts(runs, row, reader, scores) for row in wanted}
-    return tuple(
-        _found(table.league(name), [row for row in rows if row in asked], scores, facts)
-        for name, rows in leagues.items()
-    )
-
-
-def found_again(report: Report, scores: TableScores) -> list[FoundLeague]:
-    """Recompute the leagues of a report that was read back, from its scores."""
-    return [
-        _found(report.table.league(it.id), [own.row for own in it.members], scores,
-               {own.row: (own.curve, own.costs) for own in it.members})
-        for it in report.leagues
-    ]  # fmt: skip
-
-
-def _rows(table: Table, league: LeagueRows) -> list[str]:
-    return [league.uniform, *(row.id for row in table.rows if row.baseline == league.uniform)]
+def _rows(table: Table, league: LeagueRows, asked: Collection[str]) -> list[str]:
+    rows = [league.uniform, *(row.id for row in table.rows if row.baseline == league.uniform)]
+    return [row for row in rows if row in asked]
 
 
 def _marks(row: str, scores: TableScores) -> list[Scores]:
@@ -93,9 +59,7 @@ def area(start: Scores, marks: Sequence[Scores]) -> Scores:
     return weighted_sum([(0.5 / parts - 1.0, start), *inner, (0.5 / parts, marks[-1])])
 
 
-def _found(
-    league: LeagueRows, rows: Sequence[str], scores: TableScores, facts: Facts
-) -> FoundLeague:
+def _found(league: LeagueRows, rows: Sequence[str], scores: TableScores) -> FoundLeague:
     seeds = scores.seeds
     marks = {row: _marks(row, scores) for row in rows}
     start = _marks(league.start, scores)
@@ -109,29 +73,22 @@ def _found(
     p_values = [min(1.0, 2 * min(p, 1 - p)) for p in (gains[m].p_above_zero() for m in methods)]
     adjusted = dict(zip(methods, holm(p_values), strict=True)) if methods else {}
     why = why_not(league, gains, seeds)
-    uniform = marks[league.uniform]
     members = []
     for row in rows:
         gain, own = gains.get(row), areas.get(row)
-        curve, costs = facts.get(row, ((), None))
-        members.append(
-            LeagueMember(
-                row=row,
-                verdict=_verdict(league, row, own, gain, adjusted.get(row), why),
-                area=None if own is None else own.mean,
-                gain=None if gain is None else (gain.mean, gain.low, gain.high),
-                p_holm=adjusted.get(row),
-                final=marks[row][-1].mean if marks[row] else None,
-                overtakes=_overtakes(start, marks[row], uniform),
-                by_seed=_by_seed(own, base) if row != league.uniform else (),
-                detectable=None if gain is None else gain.detectable(ALPHA),
-                curve=curve,
-                costs=costs,
-            )
-        )
-    return FoundLeague(
-        id=league.id, why_not=why, said=_said(league, members, why), members=tuple(members)
-    )
+        members.append(LeagueMember(
+            row=row,
+            verdict=_verdict(league, row, own, gain, adjusted.get(row), why),
+            area=None if own is None else own.mean,
+            gain=None if gain is None else (gain.mean, gain.low, gain.high),
+            p_holm=adjusted.get(row),
+            final=marks[row][-1].mean if marks[row] else None,
+            overtakes=_overtakes(start, marks[row], marks[league.uniform]),
+            by_seed=_by_seed(own, base) if row != league.uniform else (),
+            detectable=None if gain is None else gain.detectable(ALPHA),
+        ))  # fmt: skip
+    said = _said(league, members, why)
+    return FoundLeague(id=league.id, why_not=why, said=said, members=tuple(members))
 
 
 def why_not(league: LeagueRows, gains: Mapping[str, Interval], seeds: Sequence[int]) -> str | None:
@@ -215,78 +172,6 @@ def _named(rows: Sequence[str]) -> str:
     return f" ({', '.join(rows)})" if rows else ""
 
 
-# Facts from the stages.
-
-
-def _facts(
-    runs: TableRuns, row: str, reader: StoreReader, scores: TableScores
-) -> tuple[tuple[LeagueMark, ...], LeagueCosts | None]:
-    table = runs.table
-    heights = _marks(row, scores)
-    own = [runs.of(table.row(row).run_id(column)) for column in table.columns]
-    stages = {s.fingerprint: s for of_mark in own for run in of_mark for s in run.training}
-    if not heights or any(reader.store.status(name) != "done" for name in stages):
-        return (), None
-    curve = tuple(
-        LeagueMark(score=height.mean, **_mean([_at_mark(run, reader) for run in of_mark]))  # type: ignore[arg-type]
-        for height, of_mark in zip(heights, own, strict=True)
-    )
-    costs = _mean([_at_the_end(run, reader, runs.profile) for run in own[-1]])
-    return curve, LeagueCosts(**costs)  # type: ignore[arg-type]
-
-
-def _mean(numbers: Sequence[Mapping[str, float | None]]) -> dict[str, float | None]:
-    """Return each number's mean over its known values, or None if there are none."""
-    known = {name: [it for one in numbers if (it := one[name]) is not None] for name in numbers[0]}
-    return {name: float(np.mean(values)) if values else None for name, values in known.items()}
-
-
-def _at_mark(run: Run, reader: StoreReader) -> dict[str, float]:
-    last = run.training[-1]
-    file = reader.store.file(last.fingerprint, "trained.parquet")
-    said = stage_summary(reader.store, last)
-    return {
-        "reward": float(np.mean([row["reward_mean"] for row in read_rows(file, "reward_mean")])),
-        "seconds": reader.seconds(run.training) or 0.0,
-        **{name: float(said[name]) for name in ("rollouts", "tokens", "gradient_steps")},
-    }
-
-
-def _at_the_end(run: Run, reader: StoreReader, profile: Profile) -> dict[str, float | None]:
-    said = stage_summary(reader.store, run.training[-1])
-    rows = [
-        row
-        for stage in run.training
-        for row in read_rows(
-            reader.store.file(stage.fingerprint, "trained.parquet"),
-            *("prompt_id", "spread", "predicted"),
-        )
-    ]
-    pairs = [(row["predicted"], row["spread"]) for row in rows if row["predicted"] is not None]
-    names = ("tokens", "scored_tokens", "creator_tokens", "gradient_steps", "read_prompts")
-    return {
-        **{name: float(said[name]) for name in (*names, "trained", "insertion")},
-        "screened": float(said["rollouts"] - said["trained"] - said["insertion"]),
-        "signal": float(np.mean([row["spread"] > 0 for row in rows])),
-        "prompts": float(len({row["prompt_id"] for row in rows})),
-        "topics": _topics(run, reader, profile),
-        "foreseen": spearman(*map(list, zip(*pairs, strict=True))) if pairs else None,
-    }
-
-
-def _topics(run: Run, reader: StoreReader, profile: Profile) -> float | None:
-    """Return the exponential of the entropy of the topics trained on: k for k equal shares."""
-    from harness.worlds.lookup import world_of
-
-    topics = world_of(profile).prompts.topics()
-    if topics is None or topics.settings is not None:  # a model would have to sort them
-        return None
-    folders = [reader.store.path(stage.fingerprint) for stage in run.training]
-    told = Counter(topic for folder in folders for _, topic in topics.read(folder))
-    shares = np.array(list(told.values())) / told.total()
-    return float(np.exp(-(shares * np.log(shares)).sum()))
-
-
 # Presentation.
 
 RANKED = (
@@ -295,49 +180,28 @@ RANKED = (
     "after which the score is what even draws end with."
 )
 
-SPENT = (
-    "When the budget was spent, means over seeds. Rollouts that were trained on, made to choose, "
-    "and made of rewrites that entered the pool; tokens generated, which the reward model reads, "
-    "and written by the creator; prompts read by the policy to value them."
-)
 
-TRAINED_ON = (
-    "Means over seeds. Signal: groups whose rewards differ. Prompts: distinct ones. Topics: e to "
-    "the entropy of theirs, k where k topics are trained on alike. Foreseen: Spearman's "
-    "correlation of the spread that the selector predicted and that of the rewards."
-)
-
-Part = tuple[str, Sequence[str], Callable[[LeagueMember], Sequence[str]], Sequence[str]]
-"""Title and header of a block, the numbers of a row (none to leave it out), and notes."""
-
-
-def league_blocks(report: Report) -> list[Block]:
-    """Return the blocks of a report's leagues: standings, gains by seed, costs, training data."""
-    names, blocks = view.row_names(report), []
-    for found in report.leagues:
-        parts: tuple[Part, ...] = (
-            ("League",
-             ("verdict", "area", "over even\ndraws", "p", "final", "overtakes"),
-             functools.partial(_standing, found), (found.said, RANKED)),
-            ("Area over even draws, seed by seed", [str(seed) for seed in report.seeds],
-             lambda own: [signed(one, 1) for one in own.by_seed], ()),
-            ("What each cost",
-             ("steps", "trained\non", "to\nchoose", "on\nentering", "tokens", "creator", "read"),
-             _spent, (SPENT,)),
-            ("What each trained on", ("signal", "prompts", "topics", "foreseen"),
-             _trained_on, (TRAINED_ON,)),
-        )  # fmt: skip
-        for what, head, figures, notes in parts:
-            # A row's label names the league before the colon; the title already does.
-            rows = [
-                (names[own.row].rpartition(": ")[2], *shown)
-                for own in found.members
-                if (shown := figures(own))
-            ]
-            title = f"{what}: {report.table.league(found.id).title}"
-            lines = tuple(map(view.plain, notes))
-            blocks.append(Block(title, lines, ("row", *head), tuple(rows)))
+def league_blocks(results: Results) -> list[Block]:
+    """Return the standings of each league, and its gains seed by seed."""
+    blocks = []
+    for found in results.report.leagues:
+        names, title = _names(results, found), results.table.league(found.id).title
+        notes = tuple(map(view.plain, (found.said, RANKED)))
+        head: tuple[str, ...]
+        head = ("row", "verdict", "area", "over even\ndraws", "p", "final", "overtakes")
+        rows = [(names[own.row], *_standing(found, own)) for own in found.members]
+        blocks.append(Block(f"League: {title}", notes, head, tuple(rows)))
+        head = ("row", *map(str, results.report.seeds))
+        rows = [(names[own.row], *(signed(one, 1) for one in own.by_seed))
+                for own in found.members if own.by_seed]  # fmt: skip
+        blocks.append(Block(f"Area over even draws, seed by seed: {title}", (), head, tuple(rows)))
     return blocks
+
+
+def _names(results: Results, found: FoundLeague) -> dict[str, str]:
+    """Return the names of the rows, without the league's before the colon."""
+    names = view.row_names(results.report)
+    return {own.row: names[own.row].rpartition(": ")[2] for own in found.members}
 
 
 def _standing(found: FoundLeague, own: LeagueMember) -> list[str]:
@@ -353,30 +217,14 @@ def _standing(found: FoundLeague, own: LeagueMember) -> list[str]:
     ]
 
 
-def _spent(own: LeagueMember) -> list[str]:
-    if (c := own.costs) is None:
-        return [APPLIES_NOT] * 7
-    rolled = (c.gradient_steps, c.trained, c.screened, c.insertion)
-    return [f"{n:,.0f}" for n in (*rolled, c.tokens, c.creator_tokens, c.read_prompts)]
-
-
-def _trained_on(own: LeagueMember) -> list[str]:
-    if (c := own.costs) is None:
-        return [APPLIES_NOT] * 4
-    return [
-        f"{100 * c.signal:.0f}%",
-        f"{c.prompts:.0f}",
-        APPLIES_NOT if c.topics is None else f"{c.topics:.1f}",
-        APPLIES_NOT if c.foreseen is None else signed(c.foreseen, 2),
-    ]
-
-
 AXES = {
     "tokens": "tokens generated",
     "rollouts": "rollouts",
     "gradient_steps": "gradient steps",
-    "seconds": "seconds",
+    "training_seconds": "seconds",
+    "reward": "mean learned reward",
 }
+"""The facts that scores are drawn against."""
 
 STROKES: Mapping[LeagueVerdict, tuple[str, str]] = {
     "above": (OURS, "-"),
@@ -392,46 +240,47 @@ MARKERS = "os^DvPX<>*hd"
 """Markers of the rows with the same verdict, in order."""
 
 
-def league_pictures(report: Report) -> list[Picture]:
+def league_pictures(results: Results) -> list[Picture]:
     return [
         Picture(
-            f"Score and reward over the budget: {report.table.league(found.id).title}",
+            f"Score and reward over the budget: {results.table.league(found.id).title}",
             f"league-{found.id}.svg",
             "Score of each row against tokens, rollouts, steps and time, and against its reward",
-            functools.partial(_draw, found, report),
+            functools.partial(_draw, found, results),
         )
-        for found in report.leagues
-        if any(own.curve for own in found.members)
+        for found in results.report.leagues
+        if any(own.area is not None for own in found.members)
     ]
 
 
-def _draw(found: FoundLeague, report: Report, target: Target) -> None:
-    names = view.row_names(report)
-    drawn = [own for own in found.members if own.curve]
-    across = {**AXES, "reward": "mean learned reward"}
+def _draw(found: FoundLeague, results: Results, target: Target) -> None:
     with canvas(target, "harness", (PAGE_WIDTH, 10.0), 3, 2) as (sheet, panels):
-        for place, (axis, label) in zip(panels.flat, across.items(), strict=False):
-            _lines(place, drawn, axis, label, names)
+        for place, (axis, label) in zip(panels.flat, AXES.items(), strict=False):
+            plain_frame(place, grid="both")
+            place.set_xlabel(label)
+            place.set_ylabel("score")
+            _lines(place, found, results, axis)
         *_, curves, rest = panels.flat
         rest.axis("off")
         handles, labels = curves.get_legend_handles_labels()
         sheet.legend(handles, labels, loc="outside lower center", ncols=2, frameon=False)
 
 
-def _lines(
-    place: Any, drawn: Sequence[LeagueMember], axis: str, label: str, names: Mapping[str, str]
-) -> None:
+def _lines(place: Any, found: FoundLeague, results: Results, axis: str) -> None:
     """Draw a line per row: color and dashes show its verdict, the marker tells rows apart."""
-    plain_frame(place, grid="both")
-    place.set_xlabel(label)
-    place.set_ylabel("score")
+    names, report = _names(results, found), results.report
+    facts = {it.run: it.values for it in results.facts}
+    runs = {row.id: row.runs for row in report.rows}
     of_verdict: Counter[LeagueVerdict] = Counter()
-    for own in drawn:
+    for own in found.members:
+        cells = [cell for cell in report.cells if cell.row == own.row]
+        at = [facts.get(runs[own.row][cell.column], {}).get(axis) for cell in cells]
+        if own.area is None or None in at:
+            continue
         marker = MARKERS[of_verdict[own.verdict] % len(MARKERS)]
         of_verdict[own.verdict] += 1
         colour, dashes = STROKES[own.verdict]
-        name, verdict = names[own.row].rpartition(": ")[2], own.verdict
-        said = name if verdict == "no method" else f"{name}: {verdict}"
-        place.plot([getattr(mark, axis) for mark in own.curve], [mark.score for mark in own.curve],
-                   color=colour, marker=marker, linestyle=dashes, markersize=4, linewidth=1.0,
-                   label=said)  # fmt: skip
+        name, verdict = names[own.row], own.verdict
+        place.plot(at, [cell.mean for cell in cells], color=colour, marker=marker,
+                   linestyle=dashes, markersize=4, linewidth=1.0,
+                   label=name if verdict == "no method" else f"{name}: {verdict}")  # fmt: skip

@@ -1,40 +1,125 @@
-"""The data model of a report: everything about a table at one profile.
+"""The data model of a report: everything about a table at one profile, as pure data.
 
-`Report` is built from a store (`harness.report.build`), saved as a published table's `report.json`,
-and taken by every output format; `Report.model_json_schema` is its schema. A published report holds
-the ids of its declarations; `Report.table` and `Report.profile` return the declarations themselves.
+A report is computed from a store (`harness.report.results`) and saved as a published table's
+`report.json`; `Report.model_json_schema` is its schema. It names its declarations by id.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import Field, PrivateAttr
+from pydantic import ConfigDict, Field
 
-from harness.errors import HarnessError
-from harness.registry.claims import Claim, Mark
-from harness.registry.schema import Id
-from harness.report.parts import (
-    Count,
-    Creation,
-    FoundLeague,
-    OnlineCost,
-    Part,
-    PromptDistance,
-    RowCost,
-    Scale,
-    State,
-    Study,
-)
-from harness.statistics.dose import Worth
+from harness.registry.claims import Mark
+from harness.registry.schema import Column, Id, Row, Table
+from harness.statistics.comparisons import RankCorrelation
+from harness.strict import Strict
 
-if TYPE_CHECKING:
-    from harness.evaluation.calibration import Calibration
-    from harness.registry.profile import Profile
-    from harness.registry.schema import Column, Row, Table
+Scale = Literal["toy", "reduced", "paper"]
+State = Literal["ok", "partial", "not_run", "failed", "not_available"]
+STATES: tuple[State, ...] = get_args(State)
+
+Count = Annotated[int, Field(ge=0)]
+
+
+class Part(Strict):
+    """An immutable part of a report; its fields are its JSON form."""
+
+    model_config = ConfigDict(json_schema_serialization_defaults_required=True)
+
+    def as_json(self) -> dict[str, Any]:
+        return self.model_dump(mode="json")
+
+
+class RowFacts(Part):
+    """What the stages of one run of a row record besides scores (`harness.report.facts`)."""
+
+    row: str
+    run: str
+    """Run id; a row whose columns change the recipe has several."""
+    state: State
+    """As for a cell; `not_available` if nothing is trained or made."""
+    done: Count
+    """Number of seeds whose stages are all done."""
+    values: Mapping[str, float]
+    """Means over seeds by name; absent while the run is incomplete, or if a stage lacks one."""
+
+
+WithInterval = tuple[float, float, float]
+"""A mean with the lower and upper ends of its 95% interval."""
+
+LeagueVerdict = Literal["above", "below", "alike", "open", "no method", "missing"]
+"""How a row's area compares with even draws: above or below (Holm-adjusted p under 5%), alike if
+its whole interval is within the margin, else open. Only complete methods are compared."""
+
+
+class LeagueMember(Part):
+    """A row in a league; numbers are null while seeds are missing."""
+
+    row: str
+    verdict: LeagueVerdict
+    area: float | None = None
+    """Mean score over the budget minus the score at its start."""
+    gain: WithInterval | None = None
+    """The area minus that of even draws; null with one seed and for even draws themselves."""
+    p_holm: float | None = None
+    """Two-sided p-value, Holm-adjusted over the league's methods."""
+    final: float | None = None
+    overtakes: float | None = None
+    """Share of the budget at which the mean score reaches the final one of even draws; null if it
+    never does."""
+    by_seed: tuple[float, ...] = ()
+    """Each seed's area minus that of even draws."""
+    detectable: float | None = None
+    """Gain detectable with 80% power, unadjusted."""
+
+
+class FoundLeague(Part):
+    id: str
+    why_not: str | None
+    """Why it has no ranking; null if it has one."""
+    said: str
+    """One-sentence summary."""
+    members: tuple[LeagueMember, ...]
+
+
+class StudiedModel(Part):
+    row: str
+    """The row whose policy was trained on this reward model."""
+    model: str
+    run: str
+    baseline: str
+    """The run that the gain is measured against."""
+    state: State
+    done: Count
+    """Number of seeds whose gain and best of n are known."""
+    measures: Mapping[str, WithInterval] | None = None
+    """Accuracy, best of n, and gain (in the study column's unit) with 95% intervals, the accuracy's
+    over held-out pairs, the others' over seeds and prompts; null while any is missing."""
+
+
+class Agreement(Part):
+    first: str
+    second: str
+    found: RankCorrelation | None = None
+
+
+class Study(Part):
+    column: str
+    """The column whose gains are ranked."""
+    score: str
+    """The per-prompt score that the column reads."""
+    n: Count
+    """Answers per prompt in best of n."""
+    seeds: tuple[Count, ...]
+    models: tuple[StudiedModel, ...]
+    agreements: tuple[Agreement, ...]
+
+    @property
+    def whole(self) -> bool:
+        return all(model.measures is not None for model in self.models)
+
 
 VerdictWord = Literal["supported", "contradicted", "inconclusive", "inadmissible", "not_run"]
 """What our runs show about a claim."""
@@ -81,10 +166,6 @@ class Cell(Part):
     reward_models: tuple[str, ...] = ()
     creators: tuple[str, ...] = ()
     """Creators that evolve its runs' prompts; empty if nothing evolves."""
-    worth: Worth | None = None
-    """Worth of our mean in human prompts; null if the controls do not give it."""
-    paper_worth: Worth | None = None
-    """Worth of the paper's value on the paper's own curve; null if it prints none."""
     reason: str | None = Field(default=None, exclude=True)
     """Why the cell failed or is not available, if a stage says so; not in the JSON form."""
 
@@ -296,47 +377,19 @@ class Verdict(Part):
         return f"{word} ({', '.join(notes)})" if notes else word
 
 
-PerPrompt = dict[tuple[str, int, str], dict[str, float]]
-"""Value of each prompt, by run, seed, and score."""
-
-
-@dataclass(frozen=True)
-class Beside:
-    """Data that accompanies a report but is not in its JSON form.
-
-    The declarations are the current ones; `calibrations` holds the latest calibration of each real
-    judge that the columns read, by benchmark, or None. Verdicts and scores are loaded lazily.
-    """
-
-    table: Table
-    profile: Profile
-    calibrations: Mapping[str, Calibration | None] = field(default_factory=dict)
-    absent: Mapping[str, str] = field(default_factory=dict)
-    judge: Callable[[Sequence[Claim], str], Sequence[Verdict]] = lambda claims, place: ()
-    scores: Callable[[], PerPrompt] = dict
-
-    @cached_property
-    def verdicts(self) -> Sequence[Verdict]:
-        return self.judge(self.table.claims, self.table.id)
-
-
 class Report(Part):
     """Everything about a table at one profile, as taken by every output format."""
 
-    table_id: Id = Field(alias="table")
-    profile_id: Id = Field(alias="profile")
+    table: Id
+    profile: Id
     scale: Scale
     seeds: tuple[Count, ...]
     columns: tuple[ReportColumn, ...]
     rows: tuple[ReportRow, ...]
     cells: tuple[Cell, ...]
     summary: tuple[ColumnSummary, ...]
-    distances: tuple[PromptDistance, ...] = ()
-    creation: tuple[Creation, ...] = ()
-    """The creator's statistics for each offline run."""
-    online: tuple[OnlineCost, ...] = ()
-    costs: tuple[RowCost, ...] | None = Field(default=None, exclude_if=lambda costs: costs is None)
-    """Cost of each row; absent if not computed."""
+    facts: tuple[RowFacts, ...] = ()
+    """Every run of every row; empty if they were not read."""
     study: Study | None = Field(default=None, exclude_if=lambda study: study is None)
     """Results of the table's reward model study; absent if it has none."""
     leagues: tuple[FoundLeague, ...] = Field(default=(), exclude_if=lambda found: not found)
@@ -354,87 +407,12 @@ class Report(Part):
     assumptions: tuple[Assumption, ...] = ()
     notes: tuple[str, ...] = ()
 
-    _beside: Beside | None = PrivateAttr(default=None)
-
-    def beside(self, table: Table, profile: Profile, **more: Any) -> Self:
-        """Return a copy with the data that is not in its JSON form: the fields of `Beside`.
-
-        Raises:
-            HarnessError: The report does not match the declarations.
-        """
-        if [column.id for column in self.columns] != [column.id for column in table.columns]:
-            raise HarnessError(
-                f"the columns of `{table.id}` have changed since it was published; publish the "
-                "table again"
-            )
-        gone = {row.id for row in self.rows} - {row.id for row in table.rows}
-        if gone:
-            raise HarnessError(
-                f"`{table.id}` has no row `{min(gone)}` any more; publish the table again"
-            )
-        found = self.model_copy()
-        found._beside = Beside(table, profile, **more)
-        return found
-
-    @property
-    def table(self) -> Table:
-        """The table as currently declared.
-
-        Raises:
-            HarnessError: It is no longer declared, or its columns have changed.
-        """
-        return self._known.table
-
-    @property
-    def profile(self) -> Profile:
-        return self._known.profile
-
-    @property
-    def calibrations(self) -> Mapping[str, Calibration | None]:
-        """Latest calibration of each real judge, by benchmark; empty for a report read back."""
-        return {} if self._beside is None else self._beside.calibrations
-
-    @property
-    def verdicts(self) -> Sequence[Verdict]:
-        return () if self._beside is None else self._beside.verdicts
-
-    def judge(self, claims: Sequence[Claim], place: str) -> Sequence[Verdict]:
-        """Return the verdicts on a figure's claims about the rows of this table."""
-        return () if self._beside is None else self._beside.judge(claims, place)
-
-    @property
-    def measured(self) -> PerPrompt:
-        """The per-prompt scores; empty for a report read back without them."""
-        return {} if self._beside is None else self._beside.scores()
-
-    @property
-    def absent(self) -> Mapping[str, str]:
-        """Why rows have no numbers, except rows that simply have not run."""
-        return {} if self._beside is None else self._beside.absent
-
     @property
     def has_numbers(self) -> bool:
         return any(cell.mean is not None for cell in self.cells)
 
-    @property
-    def _known(self) -> Beside:
-        if self._beside is None:
-            from harness.registry import declared
+    def cell(self, row: str, column: str) -> Cell:
+        return next(cell for cell in self.cells if (cell.row, cell.column) == (row, column))
 
-            tables, profiles = declared.all_tables(), declared.all_profiles()
-            if self.table_id not in tables or self.profile_id not in profiles:
-                raise HarnessError(
-                    f"`{self.table_id}` or the profile `{self.profile_id}` is not declared"
-                )
-            self._beside = self.beside(tables[self.table_id], profiles[self.profile_id])._beside
-        assert self._beside is not None
-        return self._beside
-
-    def cell(self, row: ReportRow, column: Column) -> Cell:
-        return next(c for c in self.cells if (c.row, c.column) == (row.id, column.id))
-
-    def run_of(self, row: str, column: str) -> str:
-        return next(found.runs[column] for found in self.rows if found.id == row)
-
-    def score_of(self, column: str) -> str:
-        return next(found.score for found in self.columns if found.id == column)
+    def of_column(self, column: str) -> list[Cell]:
+        return [cell for cell in self.cells if cell.column == column]

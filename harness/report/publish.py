@@ -7,30 +7,22 @@ answers, in `examples.json`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.registry.claims import Claim
+from harness.registry.declared import all_tables
 from harness.registry.profile import benchmark_of
-from harness.registry.schema import Table
 from harness.report import reward_study
-from harness.report.build import StoredTable, summarise
-from harness.report.cells import judged_runs
-from harness.report.controls import KnownControls
-from harness.report.league import found_again
-from harness.report.model import Report, Verdict
+from harness.report.build import summarise
+from harness.report.league import league_pictures, leagues_of
+from harness.report.model import Report
 from harness.report.page.examples import Examples, examples_of, write_examples
-from harness.report.publication import (
-    SCORES,
-    IndexEntry,
-    Publication,
-    read_published,
-    without_numbers,
-)
-from harness.report.render import as_markdown, pictures
-from harness.report.scores import Measured, Numbers, TableScores, read_score_file, write_scores
-from harness.report.verdicts import Evidence, judge_all
+from harness.report.publication import SCORES, IndexEntry, Publication, without_numbers
+from harness.report.render import as_markdown
+from harness.report.results import Results
+from harness.report.scores import Numbers, TableScores, read_score_file, write_scores
 from harness.runtime import Stage, Store
 
 if TYPE_CHECKING:
@@ -40,16 +32,14 @@ if TYPE_CHECKING:
 OF_STUDY = "study"
 """Key of the study's stages in the digests."""
 
-NOT_PUBLISHED = "not published at this profile"
 
-
-def publish(stored: StoredTable, results_dir: Path, *, allow_fewer: bool = False) -> Path:
+def publish(results: Results, results_dir: Path, *, allow_fewer: bool = False) -> Path:
     """Write `results/<profile>/<table>/` and return its path; see `Publication.publish`."""
-    table_runs, store = stored.runs, stored.store
-    report = stored.report_with_costs
-    measured = stored.measured | reward_study.read_study(table_runs, store)
+    assert results.runs is not None
+    (table_runs, store), report = results.runs, results.whole_report
+    measured = results.measured | reward_study.read_study(table_runs, store)
     # We may not redistribute prompts of real datasets and benchmarks.
-    own = report.profile.has_own_prompts
+    own = results.profile.has_own_prompts
     examples = examples_of(table_runs, store) if own else Examples()
     read = {benchmark_of(table_runs.profile, c.reads) for c in table_runs.table.columns}
     stages = stages_behind(table_runs, store, read)
@@ -61,8 +51,11 @@ def publish(stored: StoredTable, results_dir: Path, *, allow_fewer: bool = False
         write_scores(measured, folder / SCORES)
         write_examples(examples, folder)
 
-    place = f"{report.profile.name}/{report.table.id}"
-    return TABLE.publish(report, place, results_dir, write, stages=stages, allow_fewer=allow_fewer)
+    kind = replace(
+        TABLE, page=lambda _: as_markdown(results), pictures=lambda _: league_pictures(results)
+    )
+    place = f"{report.profile}/{report.table}"
+    return kind.publish(report, place, results_dir, write, stages=stages, allow_fewer=allow_fewer)
 
 
 def stages_behind(
@@ -86,33 +79,10 @@ def _done(stages: dict[str, Stage], store: Store) -> dict[str, str]:
     return {name: stage for name, stage in known.items() if store.status(stage) == "done"}
 
 
-def published_report(table: Table, folder: Path, known: KnownControls) -> Report:
-    """Return a published report with its declarations, and verdicts judged from its scores.
-
-    Raises:
-        HarnessError: A file is missing or changed, or the report does not match the declarations.
-    """
-    report, measured = read_published(folder)
-    shown = {row.id for row in report.rows}
-
-    def judge(claims: Sequence[Claim], place: str) -> Sequence[Verdict]:
-        controls = known.beside(judged_runs(report.cells))
-        evidence = Evidence.of(found, _scores(report, measured), controls, claims)
-        return judge_all(evidence, claims, place)
-
-    found = report.beside(
-        table,
-        known.profile,
-        absent={row.id: NOT_PUBLISHED for row in table.rows if row.id not in shown},
-        judge=judge,
-        scores=lambda: measured,
-    )
-    return found
-
-
 def recomputed(report: Report, folder: Path) -> Report:
     """Return a published report with all numbers recomputed from its per-prompt scores."""
-    scores = _scores(report, read_score_file(folder / SCORES))
+    measured = read_score_file(folder / SCORES)
+    scores = TableScores(report.rows, report.columns, report.seeds, measured)
     cells = []
     for cell in report.cells:
         found = scores.numbers(cell.row, cell.column)
@@ -120,18 +90,14 @@ def recomputed(report: Report, folder: Path) -> Report:
         whole = found != Numbers()
         state = "ok" if whole else cell.state if cell.state != "ok" else "not_run"
         cells.append(cell.model_copy(update={**vars(found), "state": state}))
-    study = report.study
+    study, table = report.study, all_tables().get(report.table)
     again = {
         "cells": tuple(cells),
         "summary": tuple(summarise(cells, scores)),
-        "leagues": tuple(found_again(report, scores)),
+        "leagues": leagues_of(table, scores.runs, scores) if table and report.leagues else (),
         "study": None if study is None else reward_study.recomputed(study, scores.measured),
     }
     return report.model_copy(update=again)
-
-
-def _scores(report: Report, measured: Measured) -> TableScores:
-    return TableScores(report.rows, report.columns, report.seeds, measured)
 
 
 def table_extent(report: Report) -> IndexEntry:
@@ -150,9 +116,8 @@ TABLE = Publication(
     "table",
     Report,
     table_extent,
-    page=as_markdown,
-    pictures=pictures,
+    page=lambda report: "",
     values=lambda report: SCORES,
     recomputed=recomputed,
 )
-"""A table with the per-prompt scores behind its cells."""
+"""A table with the per-prompt scores behind its cells; `publish` writes its page and pictures."""

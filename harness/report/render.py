@@ -15,16 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 from harness.report import view
 from harness.report.answer import answer_to, finding
-from harness.report.blocks import (
-    assumption_blocks,
-    detail_blocks,
-    number_blocks,
-)
+from harness.report.blocks import assumption_blocks, fact_blocks, number_blocks
 from harness.report.claims import WORDS, tally, totals
 from harness.report.league import league_pictures
-from harness.report.model import Cell, Report, Verdict
+from harness.report.model import Cell, Verdict
 from harness.report.plots import Picture
 from harness.report.publication import PAGE
+from harness.report.results import Results
 from harness.report.view import Block
 from harness.runtime.files import dumps
 from harness.words import coloured, seeds_text
@@ -48,8 +45,8 @@ SHORTLY = (
 """The facts shown below the numbers in the short form."""
 
 
-def print_report(report: Report, console: Console | None = None, full: bool = True) -> None:
-    """Print a report.
+def print_report(results: Results, console: Console | None = None, full: bool = True) -> None:
+    """Print the report of a table.
 
     The short form has the answer, the main column, the comparison with the paper, and key facts.
     The full form adds all columns, training prompt distances, creator statistics, and assumptions.
@@ -57,7 +54,7 @@ def print_report(report: Report, console: Console | None = None, full: bool = Tr
     from rich.console import Console
 
     # The margin keeps a break at the edge or a combining character from making a line too long.
-    print_parts(_parts(report, full), console or Console(highlight=False), margin=2)
+    print_parts(_parts(results, full), console or Console(highlight=False), margin=2)
 
 
 def print_parts(parts: Iterable[RenderableType], console: Console, *, margin: int = 0) -> None:
@@ -65,26 +62,26 @@ def print_parts(parts: Iterable[RenderableType], console: Console, *, margin: in
         console.print(part, width=min(console.width, WIDEST) - margin, highlight=False)
 
 
-def as_text(report: Report, width: int = WIDTH, full: bool = True) -> str:
+def as_text(results: Results, width: int = WIDTH, full: bool = True) -> str:
     from rich.console import Console
 
     file = io.StringIO()
-    print_report(report, Console(file=file, width=width, color_system=None), full)
+    print_report(results, Console(file=file, width=width, color_system=None), full)
     return "".join(f"{line.rstrip()}\n" for line in file.getvalue().splitlines())
 
 
-def _parts(report: Report, full: bool) -> Iterator[RenderableType]:
+def _parts(results: Results, full: bool) -> Iterator[RenderableType]:
     from rich.text import Text
 
-    answer, facts = answer_to([report], report.verdicts), dict(view.facts(report))
-    yield Text(view.heading(report), style="bold")
+    answer, facts = answer_to([results], results.verdicts), dict(view.facts(results))
+    yield Text(view.heading(results), style="bold")
     yield from map(coloured, answer.listed)
-    for block in (*number_blocks(report, full), *(detail_blocks(report) if full else ())):
+    for block in (*number_blocks(results, full), *(fact_blocks(results) if full else ())):
         yield from block_lines(block)
     shown = [(name, text) for name, text in facts.items() if full or name in SHORTLY]
     yield from block_lines(Block("Behind the numbers"))
     yield names_and_texts(shown, style="dim")
-    for block in assumption_blocks(report) if full else ():
+    for block in assumption_blocks(results) if full else ():
         yield from block_lines(block)
 
 
@@ -142,11 +139,11 @@ _MEANS_SOMETHING = re.compile(r"([\\`*_{}\[\]<>|~&$!#])")
 _OPENS = re.compile(r"^(\d*)([-+=.)])(?=\s|$|[-=])")
 
 
-def as_markdown(report: Report) -> str:
-    parts: list[Block | Picture] = [*number_blocks(report), *pictures(report)]
-    parts += [*detail_blocks(report), *assumption_blocks(report)]
-    lines = answer_to([report], report.verdicts).lines
-    return markdown(view.heading(report), view.facts(report), parts, lines=lines)
+def as_markdown(results: Results) -> str:
+    parts: list[Block | Picture] = [*number_blocks(results), *league_pictures(results)]
+    parts += [*fact_blocks(results), *assumption_blocks(results)]
+    lines = answer_to([results], results.verdicts).lines
+    return markdown(view.heading(results), view.facts(results), parts, lines=lines)
 
 
 def markdown(
@@ -159,10 +156,6 @@ def markdown(
     """Return a report of any kind as Markdown, starting with `lines` and the plot `drawn`."""
     made = template("report.md.j2")
     return made.render(heading=heading, facts=facts, parts=parts, drawn=drawn, lines=lines)
-
-
-def pictures(report: Report) -> list[Picture]:
-    return league_pictures(report)
 
 
 def escape(text: str) -> str:
@@ -212,7 +205,7 @@ def template(name: str) -> Template:
 
 def as_findings(
     profile: Profile,
-    reports: Sequence[Report],
+    tables: Sequence[Results],
     verdicts: Sequence[Verdict],
     drawn: Iterable[Picture],
     results_dir: Path,
@@ -226,59 +219,59 @@ def as_findings(
 
         harness report --all --published --format markdown --output results/README.md
     """
-    shown = [report for report in reports if report.has_numbers]
-    tables = {report.table.id for report in shown}
+    shown = [it for it in tables if it.report.has_numbers]
+    names = {it.table.id for it in shown}
     pages = sorted((results_dir / profile.name).rglob(PAGE))
-    others = [path for path in pages if path.parent.name not in tables]
+    others = [path for path in pages if path.parent.name not in names]
     return template("findings.md.j2").render(
         profile=profile.name,
         scale=profile.scale,
-        answer=answer_to(reports, verdicts).lines,
+        answer=answer_to(tables, verdicts).lines,
         totals=totals(verdicts),
-        power=[line for report in shown for line in _power_lines(report)],
+        power=[line for it in shown for line in _power_lines(it)],
         silent=[it for it in verdicts if it.word in ("inadmissible", "not_run")],
-        sections=[_section(report) for report in shown],
+        sections=[_section(it) for it in shown],
         figures=list(_others(others, results_dir, drawn)),
     )
 
 
-def _power_lines(report: Report) -> Iterator[tuple[str, ...]]:
-    found, nothing = tally(report.verdicts).words, view.APPLIES_NOT
+def _power_lines(results: Results) -> Iterator[tuple[str, ...]]:
+    report, verdicts, nothing = results.report, results.verdicts, view.APPLIES_NOT
     passed = sum(control.state == "passed" for control in report.controls)
     controls = f"{passed} of {len(report.controls)}" if report.controls else nothing
     unsure = sum(control.state == "open" for control in report.controls)
     controls += f", {unsure} open" if unsure else ""
-    verdicts = [str(found[word]) if report.verdicts else nothing for word in WORDS]
-    name, seeds = report.table.heading.partition(":")[0], seeds_text(report.seeds)
+    found = tally(verdicts).words
+    words = [str(found[word]) if verdicts else nothing for word in WORDS]
+    name, seeds = results.table.heading.partition(":")[0], seeds_text(report.seeds)
     if not report.power:
-        yield (name, seeds, controls, nothing, nothing, *verdicts)
+        yield (name, seeds, controls, nothing, nothing, *words)
     for power in report.power:
         which = f"{name}, {power.training}" if len(report.power) > 1 else name
         doses = nothing if power.in_doses is None else f"{power.in_doses:.1f}"
-        decimals = view.our_decimals(report, report.table.column(power.column))
-        yield (which, seeds, controls, f"{power.detectable:.{decimals}f}", doses, *verdicts)
+        decimals = view.our_decimals(results, results.table.column(power.column))
+        yield (which, seeds, controls, f"{power.detectable:.{decimals}f}", doses, *words)
 
 
-def _section(report: Report) -> dict[str, object]:
-    table, column = report.table, report.table.main_column
-    decimals, printed = view.our_decimals(report, column), view.printed_decimals(report, column)
-    cells = {cell.row: cell for cell in report.cells if cell.column == column.id}
+def _section(results: Results) -> dict[str, object]:
+    table, report, column = results.table, results.report, results.table.main_column
+    decimals, printed = view.our_decimals(results, column), view.printed_decimals(results, column)
     names = view.row_names(report)
-    judged_by = f"{report.profile.called(column)}, {column.printed}"
+    judged_by = f"{results.profile.called(column)}, {column.printed}"
     rows = [
-        (names[row.id], view.gain(cell, decimals), view.paper_gain(cell, printed))
-        for row in table.rows
-        if (cell := cells[row.id]).gain is not None
+        (names[cell.row], view.gain(cell, decimals), view.paper_gain(cell, printed))
+        for cell in report.of_column(column.id)
+        if cell.gain is not None
     ]
     if report.leagues:
-        judged_by = f"{report.profile.called(column)}, area over even draws"
+        judged_by = f"{results.profile.called(column)}, area over even draws"
         members = (own for league in report.leagues for own in league.members)
         rows = [(names[own.row], view.area(own), "") for own in members if own.gain is not None]
     return {
         "heading": table.heading,
-        "link": f"{report.profile.name}/{table.id}/{PAGE}",
+        "link": f"{report.profile}/{table.id}/{PAGE}",
         "question": table.question,
-        "finding": finding(report, report.verdicts),
+        "finding": finding(results, results.verdicts),
         "seeds": seeds_text(report.seeds),
         "column": judged_by,
         "rows": rows,

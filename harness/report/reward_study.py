@@ -15,10 +15,8 @@ from harness.pipeline.factory import SEED
 from harness.registry.profile import benchmark_of
 from harness.report import view
 from harness.report.cells import Failures
-from harness.report.model import Report
-from harness.report.origin import stage_summary
-from harness.report.parts import Agreement, StudiedModel, Study
-from harness.report.rows import mean_if_whole
+from harness.report.model import Agreement, StudiedModel, Study
+from harness.report.results import Results
 from harness.report.scores import Measured, RunScores, read_values
 from harness.report.view import Block, signed
 from harness.runtime import Store
@@ -74,14 +72,9 @@ def study_of(runs: TableRuns, store: Store, measured: Measured) -> Study | None:
         ])  # fmt: skip
         models.append(StudiedModel(row=row.id, model=role, run=run, baseline=baseline,
                                    state=state, done=done))  # fmt: skip
-    stages = [it for it in study.best_of_n.values() if store.status(it.fingerprint) == "done"]
-    said = [stage_summary(store, stage) for stage in stages] or [{}]
-    average, best = (
-        mean_if_whole([it.get(name) for it in said]) for name in ("mean_answer", "best_by_judge")
-    )
     found = Study(
         column=column.id, score=column.reads, n=study.n, seeds=runs.seeds, models=tuple(models),
-        agreements=(), mean_answer=average, best_by_oracle=best,
+        agreements=(),
     )  # fmt: skip
     return recomputed(found, measured | read_study(runs, store))
 
@@ -130,8 +123,9 @@ def agreements(study: Study, full: bool = False) -> list[str]:
     return said
 
 
-def study_blocks(report: Report) -> list[Block]:
+def study_blocks(results: Results) -> list[Block]:
     """Return one table of a study's reward models, with the rank correlations below it."""
+    report = results.report
     if (study := report.study) is None:
         return []
     names, rows = view.row_names(report), []
@@ -144,12 +138,12 @@ def study_blocks(report: Report) -> list[Block]:
                 for name, (mean, low, _) in model.measures.items()
             ]  # fmt: skip
         rows.append((names[model.row], *figures))
-    column = report.table.column(study.column)
+    column = results.table.column(study.column)
     notes = (
         "Accuracy: share of held-out pairs that the reward model orders as the oracle does. "
         f"Best of {study.n}: mean oracle score of the answer it ranks first among {study.n} of the "
         "base policy to each validation prompt. Gain: that of the policy trained on it, in "
-        f"{report.profile.called(column)}, {column.printed}. Below, Spearman's rank correlations: "
+        f"{results.profile.called(column)}, {column.printed}. Below, Spearman's rank correlations: "
         "the first interval is over seeds and prompts, the second over reward models, crude with "
         "so few; p is how often a random pairing gives as large a correlation.",
     )

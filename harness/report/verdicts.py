@@ -57,8 +57,8 @@ from harness.registry.claims import (
 )
 from harness.registry.schema import Table
 from harness.report.controls import Controls, inadmissible_claims
-from harness.report.model import Cell, Estimate, Report, Verdict, VerdictWord
-from harness.report.parts import Scale
+from harness.report.model import Cell, Estimate, Scale, Verdict, VerdictWord
+from harness.report.results import Results
 from harness.report.scores import ALPHA, POWER, TableScores
 from harness.statistics import (
     Interval,
@@ -239,16 +239,16 @@ def _unmeasured(claim: Claim) -> str | None:
 
 
 def judge_figures(
-    declared: FigureClaims, reports: Sequence[Report], profile: str, scale: Scale
+    declared: FigureClaims, results: Sequence[Results], profile: str, scale: Scale
 ) -> list[Verdict]:
     """Return the verdicts on the claims about figures, from the reports of the tables."""
-    known = {verdict.claim: verdict.word for report in reports for verdict in report.verdicts}
-    tables = {report.table_id: report for report in reports}
+    known = {verdict.claim: verdict.word for it in results for verdict in it.verdicts}
+    tables = {it.table.id: it for it in results}
     found: list[Verdict] = []
     for figure in declared.figures:
-        report = tables.get(figure.table or "")
-        if report is not None:
-            found += report.judge(figure.claims, figure.id)
+        compared = tables.get(figure.table or "")
+        if compared is not None:
+            found += compared.judge(figure.claims, figure.id)
             continue
         for claim in figure.claims:
             names = getattr(claim.test, "measured_by", None) or ()
@@ -276,15 +276,9 @@ class Evidence:
     inadmissible: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(
-        cls,
-        report: Report,
-        scores: TableScores,
-        controls: Controls | None,
-        claims: Sequence[Claim] | None = None,
-    ) -> Evidence:
-        barred = inadmissible_claims(report.table, claims or report.table.claims, controls)
-        return cls(report.table, report.cells, scores, report.absent, barred)
+    def of(cls, results: Results, controls: Controls | None, claims: Sequence[Claim]) -> Evidence:
+        why = inadmissible_claims(results.table, claims, controls)
+        return cls(results.table, results.report.cells, results.scores, results.absent, why)
 
     @property
     def seeds(self) -> tuple[int, ...]:
@@ -345,11 +339,11 @@ def _tested(claim: Claim, evidence: Evidence, level: float) -> ClaimTest:
     missing = next(filter(None, map(evidence.missing, places(test))), None)
     if missing is not None:
         return replace(made, not_run=missing)
-    shown, barred = [evidence.sum(part.terms) for part in test.shown], evidence.inadmissible
+    shown = [evidence.sum(part.terms) for part in test.shown]
     made = replace(made, inadmissible=_alike(test, evidence, shown))
     if made.inadmissible is not None:
         return made
-    made = replace(made, inadmissible=barred.get(claim.id))
+    made = replace(made, inadmissible=evidence.inadmissible.get(claim.id))
     if len(evidence.seeds) == 1:
         return replace(made, estimate=_estimate(mean_interval(shown[0])))
     margin, within = _margin(test, evidence), _is_within(test)

@@ -15,9 +15,10 @@ from harness.errors import HarnessError
 from harness.registry.declared import all_profiles, all_tables
 from harness.registry.paper import the_paper
 from harness.report.answer import answer_to
+from harness.report.build import published_results
 from harness.report.controls import KnownControls
 from harness.report.figures.published import FIGURE
-from harness.report.parts import Count
+from harness.report.model import Count
 from harness.report.publication import (
     ARCHIVED,
     DIGESTS,
@@ -31,7 +32,7 @@ from harness.report.publication import (
     read_digests,
     read_index,
 )
-from harness.report.publish import TABLE, published_report
+from harness.report.publish import TABLE
 from harness.report.render import escape
 from harness.report.sweep import SWEEP
 from harness.runtime import Store
@@ -138,12 +139,12 @@ def verify_findings(results_dir: Path, index: Index) -> tuple[str, ...]:
         known = KnownControls(profile, None, results_dir)
         asked = dict.fromkeys(it for line in answer.lines for part in line.comparisons
                               for it in part.tables)  # fmt: skip
-        reports = [
-            published_report(all_tables()[table], results_dir / name / table, known)
+        tables = [
+            published_results(all_tables()[table], results_dir / name / table, known)
             for table in asked
             if f"{name}/{table}" in index
         ]
-        lines = answer_to(reports, ()).lines if len(reports) > 1 else ()
+        lines = answer_to(tables, ()).lines if len(tables) > 1 else ()
         for line in lines:
             if escape(line) not in text:
                 raise HarnessError(

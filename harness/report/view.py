@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from harness.registry.schema import Column
-from harness.report.model import Cell, Origin, Power, Report
-from harness.report.parts import LeagueMember, State
+from harness.report.model import Cell, LeagueMember, Origin, Power, Report, State
+from harness.report.results import Results
 from harness.words import counted
 
 NO_PAPER = "not printed"
@@ -69,17 +69,18 @@ def row_names(report: Report) -> dict[str, str]:
     }
 
 
-def facts(report: Report) -> list[tuple[str, str]]:
-    table, profile, origin = report.table, report.profile, report.origin
+def facts(results: Results) -> list[tuple[str, str]]:
+    table, profile, report = results.table, results.profile, results.report
+    origin = report.origin
     found = [
-        ("Inadmissible", barred(report)),
+        ("Inadmissible", inadmissible_reason(report)),
         ("Question", table.question),
         ("Source", table.place),
         ("Profile", profile.name),
         ("Scale", SCALES[profile.scale]),
         ("Seeds", ", ".join(map(str, report.seeds))),
-        ("Intervals", _intervals(report)),
-        ("Power", "; ".join(power_words(found, report) for found in report.power)),
+        ("Intervals", _intervals(results)),
+        ("Power", "; ".join(power_words(found, results) for found in report.power)),
         ("Controls", _controls(report) if report.controls else ""),
         ("Policy", ", ".join(origin.policies)),
         ("Prompts", ", ".join(origin.prompts)),
@@ -88,7 +89,7 @@ def facts(report: Report) -> list[tuple[str, str]]:
         ("Judge", judges_text(origin) or "none"),
         *(
             (f"Calibration of {name}", NOT_CALIBRATED if held is None else held.text)
-            for name, held in report.calibrations.items()
+            for name, held in results.calibrations.items()
         ),
         *computed_by(origin),
     ]
@@ -130,32 +131,32 @@ def judges_text(origin: Origin) -> str:
     return "; ".join(f"{judge} ({', '.join(where)})" for judge, where in by_judge.items())
 
 
-def _intervals(report: Report) -> str:
-    if len(report.seeds) == 1:
+def _intervals(results: Results) -> str:
+    if len(results.report.seeds) == 1:
         return ONE_SEED
-    if all(column.of_prompts for column in report.table.columns):
+    if all(column.of_prompts for column in results.table.columns):
         return "95%, over seeds and the prompts that each has of its own; gains are paired by seed"
     return CROSSED
 
 
-def barred(report: Report) -> str:
+def inadmissible_reason(report: Report) -> str:
     """Return why all verdicts, or those on choosing prompts, are inadmissible; else nothing."""
     if report.inadmissible is None:
         why = report.inadmissible_choosing
         return "" if why is None else f"no verdict on which prompts are chosen counts: {why}"
     return (
-        f"whether a difference between prompts can be seen at `{report.profile.name}` is not "
+        f"whether a difference between prompts can be seen at `{report.profile}` is not "
         f"shown, and no verdict on this table counts: {report.inadmissible}"
     )
 
 
-def power_words(found: Power, report: Report) -> str:
-    column = report.table.column(found.column)
-    decimals = our_decimals(report, column)
+def power_words(found: Power, results: Results) -> str:
+    column = results.table.column(found.column)
+    decimals = our_decimals(results, column)
     unit = "points" if column.unit == "%" else f"on {column.unit}"
     said = (
         f"smallest detectable gain (80% power) of {found.training} rows with "
-        f"{counted(found.seeds, 'seed')} in {report.profile.called(column)}, {column.printed}: "
+        f"{counted(found.seeds, 'seed')} in {results.profile.called(column)}, {column.printed}: "
         f"{found.detectable:.{decimals}f} {unit}"
     )
     if found.dose is None:
@@ -169,7 +170,7 @@ def power_words(found: Power, report: Report) -> str:
 def _controls(report: Report) -> str:
     states = Counter(control.state for control in report.controls)
     others = [
-        f"{control.id}: {came_out(control.state)}"
+        f"{control.id}: {control_state_text(control.state)}"
         for control in report.controls
         if control.state != "passed"
     ]
@@ -177,25 +178,25 @@ def _controls(report: Report) -> str:
     return f"{said}; {', '.join(others)}" if others else said
 
 
-def came_out(control_state: str) -> str:
+def control_state_text(control_state: str) -> str:
     words = {"not_run": "not run", "not_available": "not available here"}
     return words.get(control_state, control_state)
 
 
-def printed_decimals(report: Report, column: Column) -> int:
+def printed_decimals(results: Results, column: Column) -> int:
     """Return the paper's decimals in a column, or 2 if it prints nothing there."""
-    if report.table.is_ours:
+    if results.table.is_ours:
         return 0
-    values = (report.table.row(row.id).values for row in report.rows)
+    values = (results.table.row(row.id).values for row in results.report.rows)
     printed = [found[column.id].decimals for found in values if column.id in found]
     return max(printed, default=2)
 
 
-def our_decimals(report: Report, column: Column) -> int:
+def our_decimals(results: Results, column: Column) -> int:
     """Return our decimals: the paper's, or more to show three digits of the largest mean."""
-    ours = [abs(cell.mean) for cell in report.cells if cell.column == column.id and cell.mean]
+    ours = [abs(cell.mean) for cell in results.report.of_column(column.id) if cell.mean]
     enough = 2 - math.floor(math.log10(max(ours))) if ours else 0
-    return max(printed_decimals(report, column), enough)
+    return max(printed_decimals(results, column), enough)
 
 
 def ours(cell: Cell, decimals: int) -> str:
@@ -254,9 +255,9 @@ def state_words(name: State, done: int, asked: int) -> str:
     return name.replace("_", " ")
 
 
-def heading(report: Report) -> str:
-    profile = report.profile
-    return plain(f"{report.table.heading} ({profile.name}, scale: {profile.scale})")
+def heading(results: Results) -> str:
+    profile = results.profile
+    return plain(f"{results.table.heading} ({profile.name}, scale: {profile.scale})")
 
 
 @dataclass(frozen=True)

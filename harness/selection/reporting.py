@@ -38,7 +38,6 @@ from harness.registry.profile import Profile
 from harness.registry.schema import Table
 from harness.report.claims import all_verdicts
 from harness.report.model import Verdict
-from harness.report.rows import StoreReader
 from harness.report.view import row_names
 from harness.runtime import Store
 from harness.selection.names import DEFAULT_SEEDS, Format, Say, format_of, seeds_of
@@ -49,9 +48,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from harness.report.answer import Answer
-    from harness.report.build import StoredTable
+    from harness.report.controls import KnownControls
     from harness.report.figures.report import FigureReport
-    from harness.report.model import Report
+    from harness.report.results import Results
     from harness.runtime import RunOutcome
 
 ENDINGS = {
@@ -82,7 +81,7 @@ class Reports:
         judged: Verdicts on the claims requested; None if none were in particular.
     """
 
-    tables: tuple[Report, ...] = ()
+    tables: tuple[Results, ...] = ()
     figure: FigureReport | None = None
     outcome: RunOutcome | None = None
     page: Callable[[], str] | None = None
@@ -120,10 +119,10 @@ class Reports:
         if self.figure is not None:
             return pd.DataFrame([point.model_dump() for point in self.figure.points])
         lines = []
-        for report in self.tables:
-            names = row_names(report)
-            for cell in report.cells:
-                column = report.table.column(cell.column)
+        for found in self.tables:
+            names = row_names(found.report)
+            for cell in found.report.cells:
+                column = found.table.column(cell.column)
                 said = {"label": names[cell.row], "benchmark": column.benchmark}
                 lines.append(cell.as_json() | said | {"unit": column.unit})
         return pd.DataFrame(lines)
@@ -147,10 +146,10 @@ class Reports:
             assert self.page is not None
             return self.page()
         if form is Format.json:
-            return render.as_json([cell for report in self.tables for cell in report.cells])
+            return render.as_json([cell for it in self.tables for cell in it.report.cells])
         if form is Format.markdown:
             return "\n".join(map(render.as_markdown, self.tables))
-        return "\n".join(render.as_text(report, full=full) for report in self.tables)
+        return "\n".join(render.as_text(it, full=full) for it in self.tables)
 
     def save(self, path: str | Path) -> Path:
         """Write the reports to a file in the format of its suffix, and return its path.
@@ -173,8 +172,8 @@ class Reports:
 
         if self.figure is not None:
             print_figure(self.figure, console)
-        for report in self.tables:
-            print_report(report, console, full=full)
+        for results in self.tables:
+            print_report(results, console, full=full)
 
 
 def _figure_text(report: FigureReport, form: Format) -> str:
@@ -185,16 +184,19 @@ def _figure_text(report: FigureReport, form: Format) -> str:
     return report.json_text() if form is Format.json else figure_markdown(report)
 
 
-def stored_tables(work: Work, store: Store) -> tuple[StoredTable, ...]:
+def stored_tables(work: Work, store: Store) -> tuple[Results, ...]:
     """Return the stored results of the work's tables; empty for a figure."""
-    from harness.report.build import StoredTable
+    from harness.report.build import stored_results
+    from harness.report.controls import KnownControls
 
-    reader, tables = StoreReader(store), [] if isinstance(work, FigureRuns) else parts_of(work)
-    return tuple(StoredTable(runs, reader) for runs in tables)
+    if isinstance(work, FigureRuns):
+        return ()
+    known = KnownControls(work.profile, store)
+    return tuple(stored_results(runs, known) for runs in parts_of(work))
 
 
 def reports_of_run(
-    work: Work, stored: Sequence[StoredTable], store: Store, outcome: RunOutcome | None
+    work: Work, stored: Sequence[Results], store: Store, outcome: RunOutcome | None
 ) -> Reports:
     """Return the reports of work that was just run."""
     figure = None
@@ -202,25 +204,22 @@ def reports_of_run(
         from harness.report.figures.report import assemble_figure
 
         figure = assemble_figure(work, store)
-    tables = [table.runs.table for table in stored]
+    tables = [found.table for found in stored]
     shown = dict.fromkeys((table.id for table in tables), work.seeds)
-    return Reports(
-        tuple(table.report for table in stored),
-        figure,
-        outcome,
-        lambda: page_of(tables, work.profile, shown, store),
-    )
+    page = lambda: page_of(tables, work.profile, shown, store)  # noqa: E731
+    return Reports(tuple(stored), figure, outcome, page)
 
 
 def page_of(
     tables: Iterable[Table], profile: Profile, seeds: Mapping[str, Sequence[int]], store: Store
 ) -> str:
     """Render an HTML page of tables, with the figures drawn from their rows."""
+    from harness.report.controls import KnownControls
     from harness.report.page.contents import from_store
     from harness.report.page.page import as_html
 
-    figures, reader = all_figures().values(), StoreReader(store)
-    return as_html(from_store(tables, profile, lambda table: seeds[table.id], reader, figures))
+    figures, known = all_figures().values(), KnownControls(profile, store)
+    return as_html(from_store(tables, profile, lambda table: seeds[table.id], known, figures))
 
 
 def seeds_shown(
@@ -306,29 +305,28 @@ def judged_claims(
     if published:
         from harness.report.page.contents import from_results
 
-        reports = from_results(needed, profile, project.publishing_dir()).reports
+        found = from_results(needed, profile, project.publishing_dir()).tables
     else:
-        reader = StoreReader(Store(store_dir()))
-        reports = tuple(_stored(table, profile, seeds, reader, on_note) for table in needed)
-    verdicts = all_verdicts(reports, declared, profile)
+        from harness.report.controls import KnownControls
+
+        controls = KnownControls(profile, Store(store_dir()))
+        found = tuple(_stored(table, seeds, controls, on_note) for table in needed)
+    verdicts = all_verdicts(found, declared, profile)
     return Reports(
-        tuple(report for report in reports if report.table_id in wanted),
+        tuple(it for it in found if it.table.id in wanted),
         judged=[verdict for verdict in verdicts if verdict.place in wanted],
     )
 
 
 def _stored(
-    table: Table,
-    profile: Profile,
-    asked_for: Sequence[int] | None,
-    reader: StoreReader,
-    on_note: Say,
-) -> Report:
-    """Return a table's report from the store, for given seeds or the most complete ones."""
-    from harness.report.build import StoredTable, without_runs
+    table: Table, asked_for: Sequence[int] | None, known: KnownControls, on_note: Say
+) -> Results:
+    """Return a table's results from the store, for given seeds or the most complete ones."""
+    from harness.report.build import stored_results, without_runs
 
+    profile = known.profile
     seeds = seeds_shown(table, profile, None, on_note) if asked_for is None else asked_for
     runs, lacking = runnable(table, profile, seeds)
     if runs is None:
         return without_runs(table, profile, (), lacking[table.rows[0].id], lacking)
-    return StoredTable(runs, reader).report
+    return stored_results(runs, known)

@@ -40,8 +40,8 @@ from harness.words import seeds_text
 
 if TYPE_CHECKING:
     from harness.pipeline.runs import FigureRuns, Work
-    from harness.report.build import StoredTable
     from harness.report.page.contents import Contents
+    from harness.report.results import Results
     from harness.runtime import Event
     from harness.selection.planning import RunPlan
     from harness.selection.reporting import Reports
@@ -147,9 +147,9 @@ class Selection:
             UserError: The profile cannot run it, or a row does not exist.
         """
         from harness.pipeline.runs import runnable
-        from harness.report.build import StoredTable, with_all_rows
+        from harness.report.build import stored_results, with_all_rows
+        from harness.report.controls import KnownControls
         from harness.report.figures.report import assemble_figure
-        from harness.report.rows import StoreReader
         from harness.selection.reporting import Reports, seeds_shown_of_figure
 
         if self.figure is not None:
@@ -159,15 +159,15 @@ class Selection:
             runs = self._figure_runs(self.figure, asked)
             return Reports(figure=assemble_figure(runs, Store(store_dir())))
         if not self.is_group:
-            tables = [self._stored(self.tables[0], seeds, on_note).report]
+            tables = [self._stored(self.tables[0], seeds, on_note)]
             return Reports(tuple(tables), page=lambda: self.page(seeds))
-        tables, reader = [], StoreReader(Store(store_dir()))
+        tables, known = [], KnownControls(self.profile, Store(store_dir()))
         for table in self.tables:
             some, lacking = runnable(table, self.profile, self._shown(table, seeds, on_note))
             if some is None:
                 on_note(f"{table.id} is left out: {lacking[table.rows[0].id]}")
             else:
-                tables.append(with_all_rows(StoredTable(some, reader).report))
+                tables.append(with_all_rows(stored_results(some, known)))
         return Reports(tuple(tables), page=lambda: self.page(seeds))
 
     def published(self) -> Reports:
@@ -178,8 +178,8 @@ class Selection:
         if self.figure is not None:
             folder = project.publishing_dir() / self.profile.name / self.figure.id
             return Reports(figure=published_figure(self.figure, folder))
-        reports = self._published_contents().reports
-        return Reports(reports, page=lambda: self.page(published=True))
+        tables = self._published_contents().tables
+        return Reports(tables, page=lambda: self.page(published=True))
 
     def page(self, seeds: Seeds = None, *, published: bool = False, on_note: Say = ignore) -> str:
         """Render an HTML page of the tables, with the figures drawn from their rows.
@@ -203,7 +203,7 @@ class Selection:
 
         found = self._published_contents()
         return as_findings(
-            found.profile, found.reports, found.verdicts, found.pictures, project.publishing_dir()
+            found.profile, found.tables, found.verdicts, found.pictures, project.publishing_dir()
         )
 
     def publish(
@@ -246,7 +246,7 @@ class Selection:
         else:
             stored = self._stored(self.tables[0], seeds, on_note)
             folder = publish(stored, results_dir, allow_fewer=allow_fewer)
-            reports = Reports((stored.report,), page=lambda: self.page(seeds))
+            reports = Reports((stored,), page=lambda: self.page(seeds))
         on_note(f"published in {folder}")
         return reports
 
@@ -262,7 +262,7 @@ class Selection:
         for table in whole:
             # A fresh reader: the controls may just have been published.
             found, name = self._stored(table, seeds, on_note), table.id
-            states = [cell.state for cell in found.cells]
+            states = [cell.state for cell in found.report.cells]
             idle = [all(it == "not_run" for it in states[i : i + len(table.columns)])
                     for i in range(0, len(states), len(table.columns))]  # fmt: skip
             # Tables share runs: rows of another one do not make this one run.
@@ -303,14 +303,14 @@ class Selection:
 
         return plan_figure(figure, self.declared, self.profile, seeds)
 
-    def _stored(self, table: Table, seeds: Seeds, on_note: Say) -> StoredTable:
+    def _stored(self, table: Table, seeds: Seeds, on_note: Say) -> Results:
         """Return a table's stored results."""
         from harness.pipeline.runs import plan_table
-        from harness.report.build import StoredTable
-        from harness.report.rows import StoreReader
+        from harness.report.build import stored_results
+        from harness.report.controls import KnownControls
 
         runs = plan_table(table, self.profile, self._shown(table, seeds, on_note), self.rows)
-        return StoredTable(runs, StoreReader(Store(store_dir())))
+        return stored_results(runs, KnownControls(self.profile, Store(store_dir())))
 
     def _published_contents(self) -> Contents:
         from harness.report.page.contents import from_results

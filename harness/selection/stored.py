@@ -17,8 +17,9 @@ from harness.pipeline.runs import (
 from harness.project import work_dir
 from harness.registry.profile import Profile, supported_rows
 from harness.registry.schema import Table
-from harness.report.build import StoredTable
-from harness.report.rows import StoreReader
+from harness.report.build import stored_results
+from harness.report.controls import KnownControls
+from harness.report.results import Results
 from harness.runtime import Store
 from harness.runtime.files import BrokenEntry
 from harness.selection import names
@@ -74,7 +75,7 @@ def tracker_of(store: Store, warn: Say, watch: Say = ignore) -> Tracker:
     return Tracker(Mlflow(work_dir(), warn, watch=watch), store)
 
 
-def states_after(work: Work, tables: Iterable[StoredTable]) -> list[TableState]:
+def states_after(work: Work, tables: Iterable[Results]) -> list[TableState]:
     """Return the states to track after running some work."""
     if isinstance(work, FigureRuns):
         # A figure has no rows to track, only the runs of its tables' rows.
@@ -103,19 +104,23 @@ def trained_run(table: Table, name: str, profile: Profile, seed: int, store: Sto
     return run
 
 
-def states_of(stored: StoredTable) -> list[TableState]:
+def states_of(results: Results) -> list[TableState]:
     """Return the states to track after a command computed some of a table's runs.
 
     Runs are the command's. Rows are the whole table's, with the seeds a report shows, whatever rows
     and seeds the command named, so that tracking after a run and from the store agree.
     """
-    runs, reader = stored.runs, stored.reader
-    rows, shown = _shown(runs.table, runs.profile, reader.store)
+    assert results.runs is not None
+    runs, store = results.runs
+    rows, shown = _shown(runs.table, runs.profile, store)
     seeds = runs.seeds if shown is None else shown.seeds
     if (rows, seeds) == (runs.row_ids, runs.seeds):
-        return [TableState(runs, stored.report)]
+        return [TableState(runs, results)]
     whole = plan_table(runs.table, runs.profile, seeds, rows)
-    return [TableState(runs), TableState(whole, StoredTable(whole, reader).report)]
+    return [
+        TableState(runs),
+        TableState(whole, stored_results(whole, KnownControls(runs.profile, store))),
+    ]
 
 
 def stored_states(
@@ -125,7 +130,7 @@ def stored_states(
 
     With `whole`, only of those with every row of a seed: tables share runs.
     """
-    states, reader = [], StoreReader(store)
+    states, known = [], KnownControls(profile, store)
     for table in tables:
         rows, shown = _shown(table, profile, store)
         if shown is None or (whole and shown.whole < shown.runs):
@@ -134,7 +139,7 @@ def stored_states(
             every = sorted({*shown.seeds, *shown.left_out})
             states.append(TableState(plan_table(table, profile, every, rows)))
         runs = plan_table(table, profile, shown.seeds, rows)
-        states.append(TableState(runs, StoredTable(runs, reader).report))
+        states.append(TableState(runs, stored_results(runs, known)))
     return states
 
 

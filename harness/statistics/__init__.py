@@ -2,8 +2,7 @@
 
 Every score in the harness is a plain mean of per-prompt values, so one set of tools serves all
 benchmarks: the values (`scores`), intervals of means and paired differences (`intervals`),
-comparisons across rows (`comparisons`), the worth of a gain in human prompts (`dose`), and the
-distance between two sets of prompts (`distance`).
+comparisons across rows (`comparisons`), and the distance between two sets of prompts (`distance`).
 """
 
 from harness.statistics.comparisons import (

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from harness.errors import HarnessError
 from harness.registry.declared import all_profiles, all_tables
 from harness.report.answer import answer_to
+from harness.report.build import published_results
 from harness.report.controls import KnownControls
 from harness.report.publication import published_folders
-from harness.report.publish import published_report
 from harness.report.view import plain
 from harness.runtime import Store
 from harness.tracking.record import (
@@ -42,26 +42,28 @@ from harness.tracking.trials import published_trials
 
 if TYPE_CHECKING:
     from harness.pipeline.runs import TableRuns
-    from harness.report.model import Cell, Report, ReportRow
+    from harness.report.model import Cell, ReportRow
+    from harness.report.results import Results
 
 SUFFIX = "/published"
 
 
 class TableState(NamedTuple):
-    """A table's runs at a profile, and its report; None to show only the runs."""
+    """A table's runs at a profile, and its results; None to show only the runs."""
 
     runs: TableRuns
-    report: Report | None = None
+    results: Results | None = None
 
 
 def state_records(state: TableState, store: Store) -> list[Record]:
     """Return the records of a table's rows, if there is a report, and of the runs below them."""
     runs = [record for of in runs_of(state.runs) if (record := run_record(of, store))]
-    if state.report is None:
+    if state.results is None:
         return runs
-    source = f"harness run {state.report.table_id} --profile {state.report.profile_id}"
+    report = state.results.report
+    source = f"harness run {report.table} --profile {report.profile}"
     rows = []
-    for number, row in enumerate(state.report.rows, start=1):
+    for number, row in enumerate(report.rows, start=1):
         own = [record for record in runs if record.params["row"] == row.id]
         if own:
             times = (
@@ -73,12 +75,12 @@ def state_records(state: TableState, store: Store) -> list[Record]:
                 for name in own[0].scores
                 if all(name in record.scores for record in own)
             }
-            rows.append(_row(state.report, number, row, source, times, costs))
+            rows.append(_row(state.results, number, row, source, times, costs))
     return [*rows, *runs]
 
 
 def _row(
-    report: Report,
+    results: Results,
     number: int,
     row: ReportRow,
     source: str,
@@ -89,7 +91,8 @@ def _row(
     answer: str = "",
 ) -> Record:
     """Return the record of the report's row of that number; `suffix` ends the experiment's name."""
-    table, profile, origin = report.table, report.profile, report.origin
+    table, profile, report = results.table, results.profile, results.report
+    origin = report.origin
     cells = [cell for cell in report.cells if cell.row == row.id]
     numbers = {name: value for cell in cells for name, value in _metrics(cell).items()}
     recipes = {name: it.canonical() for name, it in table.recipes(table.row(row.id)).items()}
@@ -169,32 +172,30 @@ def published_records(results_dir: Path) -> list[Record]:
         HarnessError: A published file is missing, was modified, or matches no declaration.
     """
     controls = cache(lambda name: KnownControls(all_profiles()[name], None, results_dir))
-    reports: dict[str, list[Report]] = {}
+    found: dict[str, list[Results]] = {}
     for folder in published_folders(results_dir):
-        report = published_report(all_tables()[folder.name], folder, controls(folder.parent.name))
-        reports.setdefault(folder.parent.name, []).append(report)
+        own = published_results(all_tables()[folder.name], folder, controls(folder.parent.name))
+        found.setdefault(folder.parent.name, []).append(own)
     rows = [
         record
-        for own in reports.values()
+        for own in found.values()
         for answer in ["\n".join(answer_to(own, ()).lines)]
-        for report in own
-        for record in _published_rows(report, answer)
+        for results in own
+        for record in _published_rows(results, answer)
     ]
     return [*rows, *published_trials(results_dir, SUFFIX)]
 
 
-def _published_rows(report: Report, answer: str) -> Iterator[Record]:
+def _published_rows(results: Results, answer: str) -> Iterator[Record]:
     """Yield the records of a published table's rows, tagged with its profile's answer."""
+    report = results.report
     if report.origin.finished is None:
         raise HarnessError("a published table names no finished stage; publish it again")
-    end, source = (
-        milliseconds(report.origin.finished),
-        f"results/{report.profile_id}/{report.table_id}",
-    )
+    end, source = milliseconds(report.origin.finished), f"results/{report.profile}/{report.table}"
     for number, row in enumerate(report.rows, start=1):
         by_seed = [
             MetricValue(f"seeds/{score}", sum(values.values()) / len(values), end, seed)
-            for (run, seed, score), values in report.measured.items()
+            for (run, seed, score), values in results.measured.items()
             if run in row.runs.values()
         ]
-        yield _row(report, number, row, source, (end, end), {}, by_seed, SUFFIX, answer)
+        yield _row(results, number, row, source, (end, end), {}, by_seed, SUFFIX, answer)

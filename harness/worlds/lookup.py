@@ -31,7 +31,7 @@ from harness.runtime.files import held
 from harness.runtime.stage import Json, StageContext
 from harness.serving.engines import SERVED
 from harness.worlds import Evolver, Item, Runtime, World
-from harness.worlds.embedded import files
+from harness.worlds.embedded import files, language
 from harness.worlds.embedded import freeze as embedded_freeze
 from harness.worlds.embedded.world import (
     EmbeddedCreation,
@@ -43,6 +43,8 @@ from harness.worlds.freeze import Freeze, read_freeze, write_freeze
 from harness.worlds.instructions import freeze as instructions_freeze
 from harness.worlds.instructions import world as instructions
 from harness.worlds.instructions.creator import why_unusable
+from harness.worlds.instructions.rules import share_followed
+from harness.worlds.instructions.tasks import read
 from harness.worlds.real.models import policy_name
 from harness.worlds.real.world import EndpointCreation, HubPrompts, HubRuntime, HubWorld
 from harness.worlds.stage_io import progress_callback, write_json
@@ -128,6 +130,20 @@ def _frozen_part_of(profile: Profile) -> tuple[Path, Callable[[Profile], dict[st
     if profile.prompts.source == INSTRUCTIONS:
         return Path(instructions_freeze.__file__).parent, instructions_freeze.parts
     return None
+
+
+def right_of(profile: Profile) -> Callable[[str, str], bool] | None:
+    """Return what tells whether an answer is all right, an oracle or rules; None without either."""
+    return {WORLD: _right_list, INSTRUCTIONS: _all_followed}.get(profile.prompts.source)
+
+
+def _right_list(prompt: str, answer: str) -> bool:
+    return language.parse(prompt) is not None and language.score(prompt, answer) == 1.0
+
+
+def _all_followed(prompt: str, answer: str) -> bool:
+    task = read(prompt)
+    return task is not None and share_followed(task, answer) == 1.0
 
 
 def runtime_of(identity: str) -> Runtime:

@@ -13,14 +13,12 @@ from markdown_it import MarkdownIt
 from page_reader import Page
 from scene import Scene, rounds
 from toy_page import contents_of, write_judgments, write_lineage, write_training
-from toy_tables import DECLARATION, judge_of, toy_runs
+from toy_tables import DECLARATION, judge_of, stored, toy_runs
 
 from harness.pipeline.runs import TableRuns
-from harness.report.build import StoredTable
-from harness.report.model import Report
 from harness.report.page.page import SCRIPT, TEMPLATES, as_html
 from harness.report.render import as_json, as_markdown, as_text
-from harness.report.rows import StoreReader
+from harness.report.results import Results
 from harness.runtime import Store
 from harness.tracking.tables import TableState, state_records
 
@@ -75,15 +73,14 @@ def filled(folder: Path, dice: random.Random) -> tuple[TableRuns, Store]:
 @pytest.mark.parametrize("scene", rounds(2), indirect=True)
 def test_hostile_texts_in_every_form(scene: Scene) -> None:
     runs, store = filled(scene.folder, scene.dice)
-    found = StoredTable(runs, StoreReader(store))
-    cells, report = found.cells, found.report
+    found = stored(runs, store)
     check_page(as_html(contents_of(runs, store)))
-    check_markdown(as_markdown(report))
-    check_terminal(as_text(report, width=100))
-    said = as_json(cells)
+    check_markdown(as_markdown(found))
+    check_terminal(as_text(found, width=100))
+    said = as_json(found.report.cells)
     assert json.loads(said)
-    check_mlflow(runs, report, store)
-    for form in (said, as_markdown(report), as_text(report)):
+    check_mlflow(runs, found, store)
+    for form in (said, as_markdown(found), as_text(found)):
         form.encode()
 
 
@@ -123,9 +120,9 @@ def check_terminal(shown: str) -> None:
     assert {c for c in shown if not c.isprintable()} <= {"\n"}
 
 
-def check_mlflow(runs: TableRuns, report: Report, store: Store) -> None:
+def check_mlflow(runs: TableRuns, results: Results, store: Store) -> None:
     """Fail where MLflow is given what a database of its cannot keep; its pages show texts."""
-    for record in state_records(TableState(runs, report), store):
+    for record in state_records(TableState(runs, results), store):
         for said in [record.name, record.note, *record.tags.values(), *record.params.values()]:
             said.encode()
             assert "\x00" not in said

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,7 @@ from harness.extensions import SELECTORS
 from harness.pipeline.algorithm import Planner, Run, whole_budget
 from harness.registry.profile import Profile
 from harness.registry.recipe import Online, Recipe
-from harness.report.league import _at_the_end
-from harness.report.rows import StoreReader
+from harness.report.facts import _online
 from harness.worlds.embedded.world import category_of_first_operation
 from harness.worlds.lookup import world_of
 
@@ -93,12 +93,14 @@ def test_a_row_ends_with_the_step_that_uses_its_budget_up(
 def test_what_a_row_cost_is_read_off_its_stages(trained: dict[str, Any], micro: Profile) -> None:
     """Four steps of four prompts in two parts; e to the entropy of their categories."""
     store, run = trained["store"], trained["runs"]["mopps"]
-    found = _at_the_end(run, StoreReader(store), small(micro))
+    table: Any = SimpleNamespace(profile=small(micro))
+    found = _online(run, table, store)
     seen = online_rows(store, run)
     told = Counter(category_of_first_operation(row["prompt"]) for row in seen)
-    assert len(seen) == 16
+    assert found["size"] == len(seen) == 16
     assert found["topics"] == pytest.approx(np.exp(entropy(list(told.values()))))
-    assert found["prompts"] == len({row["prompt_id"] for row in seen})
+    assert found["distinct"] == len({row["prompt"] for row in seen})
+    assert found["signal"] == np.mean([row["spread"] > 0 for row in seen])
     assert (found["trained"], found["screened"], found["insertion"]) == (96, 0, 0)
 
 

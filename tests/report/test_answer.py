@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import json
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,10 +16,11 @@ from harness.registry.declared import all_profiles, all_tables, named_profile
 from harness.registry.paper import the_paper
 from harness.registry.profile import table_at
 from harness.report.answer import Answer, Compared, answer_to
-from harness.report.model import Estimate, Report
+from harness.report.model import Estimate
 from harness.report.page.contents import from_results
 from harness.report.page.page import as_html
 from harness.report.render import escape
+from harness.report.results import Results
 from harness.selection.reporting import Reports
 
 
@@ -57,15 +59,15 @@ ANSWERED = [
 
 
 @pytest.fixture(scope="module", params=ANSWERED)
-def published(request: pytest.FixtureRequest) -> tuple[Report, ...]:
+def published(request: pytest.FixtureRequest) -> tuple[Results, ...]:
     profile, results = named_profile(request.param), results_dir()
     needed = {name for line in the_paper().answers[profile.name].lines
               for it in line.comparisons for name in it.tables}  # fmt: skip
-    return from_results([all_tables()[name] for name in needed], profile, results).reports
+    return from_results([all_tables()[name] for name in needed], profile, results).tables
 
 
 @pytest.fixture(scope="module")
-def answer(published: tuple[Report, ...]) -> Answer:
+def answer(published: tuple[Results, ...]) -> Answer:
     return answer_to(published, ())
 
 
@@ -89,9 +91,9 @@ def test_the_answer_is_the_same_on_the_page_and_in_json(
     """Of all that is published at `micro`."""
     profile = named_profile("micro")
     contents = from_results(all_tables().values(), profile, results_dir())
-    found = answer_to(contents.reports, contents.verdicts)
+    found = answer_to(contents.tables, contents.verdicts)
     assert sum(own.claims for own in found.claims) == len(contents.verdicts) == 146
-    print_json([], Reports(contents.reports).answer)
+    print_json([], Reports(contents.tables).answer)
     assert Answer.model_validate(json.loads(capsys.readouterr().out)["answer"]) == found
     text = html.unescape(re.sub(r"<[^>]+>", "", as_html(contents).split("<main>")[1]))
     for line in found.lines:
@@ -105,12 +107,16 @@ def test_the_answer_names_nothing_that_was_not_used(answer: Answer) -> None:
 
 
 @pytest.fixture(scope="module")
-def reports() -> tuple[Report, ...]:
+def reports() -> tuple[Results, ...]:
     tables = [all_tables()[name] for name in ("table2", "table5", "choosing")]
-    return from_results(tables, named_profile("micro"), results_dir()).reports
+    return from_results(tables, named_profile("micro"), results_dir()).tables
 
 
-def test_one_table_answers_for_itself_in_two_lines(reports: tuple[Report, ...]) -> None:
+def barred(results: Results, name: str) -> Results:
+    return replace(results, report=results.report.model_copy(update={name: "no"}))
+
+
+def test_one_table_answers_for_itself_in_two_lines(reports: tuple[Results, ...]) -> None:
     table5 = reports[1]
     answer = answer_to([table5], table5.verdicts)
     assert answer.answered == ()
@@ -120,18 +126,18 @@ def test_one_table_answers_for_itself_in_two_lines(reports: tuple[Report, ...]) 
     assert setting.startswith("An invented language")
 
 
-def test_what_is_missing_or_barred_is_said_and_has_no_number(reports: tuple[Report, ...]) -> None:
+def test_what_is_missing_or_barred_is_said_and_has_no_number(reports: tuple[Results, ...]) -> None:
     """Online rows and table 4 are not there; the rest is, until the controls bar it."""
     words = {it.over: it.word for line in answer_to(reports, ()).answered
              for it in line.comparisons}  # fmt: skip
     assert words["as many new prompts"] == "not run (table1, controls)"
     assert words["new prompts"] == "no difference seen"
-    few = [report.model_copy(update={"inadmissible_choosing": "no"}) for report in reports]
+    few = [barred(it, "inadmissible_choosing") for it in reports]
     for line in answer_to(few, ()).answered:
         for it in line.comparisons:
             about = "chance" in it.over and "choosing/" in it.right
             assert (it.word == "inadmissible, because no") == about
             assert it.estimate is None or not about
-    barred = [report.model_copy(update={"inadmissible": "no"}) for report in reports]
-    found = [it.estimate for line in answer_to(barred, ()).answered for it in line.comparisons]
+    none = [barred(it, "inadmissible") for it in reports]
+    found = [it.estimate for line in answer_to(none, ()).answered for it in line.comparisons]
     assert set(found) == {None}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -406,7 +407,7 @@ def test_a_claim_over_the_baseline_row_shows_the_cell_s_gain(store: Store) -> No
         wins = {f"p{p}": 50.0 + i + i * (-1) ** p for p in range(4)}
         write_scores(store, runs, run_id, seed, ah_wr=wins, mt_avg={"m0": 5.0, "m1": 6.0})
     (verdict,) = stored(runs, store).verdicts
-    cell = by_place(stored(runs, store).cells)["eva-a_min", "ah_wr"]
+    cell = by_place(stored(runs, store).report.cells)["eva-a_min", "ah_wr"]
     assert (of(verdict).mean, of(verdict).low, of(verdict).high) == (
         cell.gain, cell.gain_ci_low, cell.gain_ci_high
     )  # fmt: skip
@@ -414,9 +415,9 @@ def test_a_claim_over_the_baseline_row_shows_the_cell_s_gain(store: Store) -> No
 
 
 class Judged:
-    """A report of a table with some verdicts, as the claims about figures read it."""
+    """The results of a table with some verdicts, as the claims about figures read them."""
 
-    table_id = "table90"
+    table = SimpleNamespace(id="table90")
 
     def __init__(self, *verdicts: Verdict) -> None:
         self.verdicts = verdicts

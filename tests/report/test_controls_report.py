@@ -1,4 +1,4 @@
-"""Controls: when they pass, what they admit, and what a gain is worth in human prompts."""
+"""Controls: when they pass, and what they admit."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 from pydantic import ValidationError
-from toy_tables import CLAIM, DECLARATION, by_place, stored, toy_runs, write_all, write_scores
+from toy_tables import CLAIM, DECLARATION, stored, toy_runs, write_all, write_scores
 
 from harness.registry.claims import Manipulation
 from harness.registry.declared import all_tables
 from harness.registry.profile import load_profiles
 from harness.registry.schema import Control, Table, TrainingKind
-from harness.report.cells import declared_cell, with_worth
 from harness.report.controls import (
     CHOOSING,
     NO_CONTROLS,
@@ -28,12 +27,10 @@ from harness.report.controls import (
     in_standard_errors,
     inadmissible,
     inadmissible_claims,
-    paper_worth,
-    worth_of,
 )
 from harness.report.model import CheckedControl
 from harness.report.render import as_markdown, as_text
-from harness.report.scores import Measured, RunScores
+from harness.report.scores import Measured
 from harness.runtime import Store
 from harness.statistics import ScoreMatrix
 
@@ -253,62 +250,24 @@ def test_only_tables_about_prompts_need_controls_and_only_of_their_training() ->
     assert inadmissible(tables["table1"], failed) == {}
 
 
-def test_the_papers_rloo_and_eva_is_worth_what_its_printed_curve_says() -> None:
-    """Log-linear between its 1x (52.6) and 6x (62.7): 57.3, 60.5 and 62.4 are 2.3, 4.1 and 5.7.
-
-    Exactly: 6 ** ((57.3 - 52.6) / 10.1) = 2.30, 6 ** (7.9 / 10.1) = 4.06, 6 ** (9.8 / 10.1) = 5.69.
-    """
-    found = controls()
-    assert found.paper("online", "ah_wr") == {1: 52.6, 6: 62.7}
-    assert found.paper("offline", "ah_wr") == {1: 51.6, 2: 53.2, 6: 58.9}
-    rows = all_tables()["table1"]
-    said = [
-        paper_worth(rows.row(name).values["ah_wr"].value, found, "online", "ah_wr")
-        for name in ("rloo-eva-1x", "rloo-eva-2x", "rloo-eva-3x")
-    ]
-    assert [worth.text for worth in said if worth] == ["2.3x", "4.1x", "5.7x"]
-    beyond: Any = paper_worth(60.1, found, "offline", "ah_wr")
-    below: Any = paper_worth(41.3, found, "offline", "ah_wr")
-    assert (beyond.times, beyond.text) == (None, "more than 6x")
-    assert (below.times, below.text) == (None, "less than 1x")
-    assert paper_worth(50.0, found, "offline", "complexity") is None
-
-
-def test_a_row_is_worth_the_dose_that_scores_alike_and_outside_the_curve_no_number() -> None:
-    found = controls(noise=0.5)
-    scores = measured(LEVELS | {"other": 43.0, "flat": 60.0}, 0.5, seed=1)
-    every = RunScores(scores, SEEDS)
-    like_2x: Any = every.of_run("dpo-h1-other", "ah_wr")
-    above: Any = every.of_run("dpo-flat", "ah_wr")
-    worth: Any = worth_of(like_2x, found, "offline", "ah_wr", SEEDS)
-    assert worth.times == pytest.approx(2.0, rel=0.1)
-    assert worth.low < worth.times < worth.high
-    most: Any = worth_of(above, found, "offline", "ah_wr", SEEDS)
-    assert (most.times, most.text, most.interval) == (None, "more than 6x", "more than 6x")
-    assert worth_of(above, found, "offline", "mt_avg", SEEDS) is None
-    # With four seeds its interval would go from below 1x to above 6x.
-    four: Any = RunScores(scores, SEEDS[:4]).of_run("dpo-h1-other", "ah_wr")
-    assert worth_of(four, found, "offline", "ah_wr", SEEDS[:4]) is None
-    assert worth_of(above, controls({"3x": 41.0}), "offline", "ah_wr", SEEDS) is None
-
-
 def test_a_table_without_controls_says_so_in_its_first_line(store: Store) -> None:
     runs = toy_runs((0, 1, 2), table=DECLARATION | {"claims": [CLAIM]})
     for i, (run, seed) in enumerate(runs.runs):
         wins = {f"p{p}": 50.0 + i + i * (-1) ** p for p in range(4)}
         write_scores(store, runs, run, seed, ah_wr=wins, mt_avg={"m0": 5.0, "m1": 6.0})
-    report = stored(runs, store).report
+    results = stored(runs, store)
+    report = results.report
     assert report.inadmissible == NO_CONTROLS
     said = "whether a difference between prompts can be seen at \\`micro\\` is not shown"
-    lines = [line for line in as_markdown(report).splitlines() if line]
+    lines = [line for line in as_markdown(results).splitlines() if line]
     assert lines[1].startswith("Inadmissible, because no controls have run")
     assert said.removeprefix("w") in lines[2]
     assert lines[3].startswith("- **Inadmissible:** " + said)
-    assert as_text(report).splitlines()[1].startswith("Inadmissible, because")
+    assert as_text(results).splitlines()[1].startswith("Inadmissible, because")
     assert stored(runs, store).verdicts[0].word == "inadmissible"
 
 
-def test_with_controls_a_table_says_power_and_worth(
+def test_with_controls_a_table_says_its_power(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The rows of the toy table score 57 to 62 in five seeds; the curve goes from 57 to 63."""
@@ -326,42 +285,13 @@ def test_with_controls_a_table_says_power_and_worth(
     }
     known = checked_runs(table(), MICRO, SEEDS, curve, {})
     monkeypatch.setattr(KnownControls, "published", known)
-    report = stored(runs, store).report
-    cells = by_place(report.cells)
-    uniform = cells["eva-uniform", "ah_wr"]
-    assert uniform.worth is not None
-    assert uniform.worth.times == pytest.approx(2.0, rel=0.1)
-    assert uniform.paper_worth is not None
-    assert uniform.paper_worth.text == "4.6x"
+    results = stored(runs, store)
+    report = results.report
     (power,) = report.power
     assert power.dose == pytest.approx(4.0)
     assert power.in_doses == pytest.approx(power.detectable / 4.0)
-    text = as_markdown(report)
-    assert "Worth in human prompts" in text
+    text = as_markdown(results)
     assert "of a tripling of human prompts (+4.0" in text
-    assert cells["dpo-1", "ah_wr"].worth is None
-    assert cells["base", "ah_wr"].worth is None
-
-
-def test_a_row_that_is_itself_a_dose_has_no_worth() -> None:
-    """Its dose is known; what would be read off is itself, with an interval that says nothing.
-
-    Of two rows with the very scores of 2x only the one whose run is no point of the curve is worth
-    something.
-    """
-    scores = measured(LEVELS | {"other": 43.0})
-    known = checked_runs(table(), MICRO, SEEDS, scores, {})
-    rows = ("dpo-2x", "dpo-other", "rloo-3x")
-    cells = [
-        declared_cell(table(), MICRO, SEEDS, table().row(row), table().columns[0], state="ok")
-        .model_copy(update={"mean": 43.0, "paper": 53.2})
-        for row in rows
-    ]  # fmt: skip
-    found = {cell.row: with_worth(table(), cell, known.scores, known) for cell in cells}
-    assert found["dpo-2x"].worth is found["dpo-2x"].paper_worth is None
-    assert found["rloo-3x"].worth is found["rloo-3x"].paper_worth is None
-    assert found["dpo-other"].worth is not None
-    assert found["dpo-other"].paper_worth is not None
 
 
 def test_published_controls_count_while_they_are_of_the_same_runs(

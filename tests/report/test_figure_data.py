@@ -63,7 +63,7 @@ def test_a_gain_is_the_cell_s_of_its_table(store: Store) -> None:
     write_judges(store, runs, "arena_hard", "alpaca_eval")
     report = assemble_figure(runs, store)
     assert states(report) == {"ok": 8}
-    cells = by_place(stored(runs.parts["table11"], store).cells)
+    cells = by_place(stored(runs.parts["table11"], store).report.cells)
     for column, panel in (("ae_lc", "AlpacaEval 2.0 · length-controlled win rate"),
                           ("ah_wr", "Arena-Hard v0.1 · win rate")):  # fmt: skip
         cell = cells["eva-pairrm8b", column]
@@ -93,7 +93,7 @@ def test_a_line_has_the_means_of_its_rows_and_the_paper_s(store: Store) -> None:
     runs = toy_figure("figure5")
     write_judges(store, runs, "arena_hard")
     report = assemble_figure(runs, store)
-    cells = by_place(stored(runs.parts["table14"], store).cells)
+    cells = by_place(stored(runs.parts["table14"], store).report.cells)
     panel = "2x prompts an iteration (table 14)"
     for row, iteration in (("base", 0), ("dpo-1", 1), ("eva-1", 2), ("eva-2", 3), ("eva-3", 4)):
         point = one(report, panel=panel, series="eva", at=str(iteration))

@@ -16,6 +16,7 @@ from toy_figures import FIGURES, declared, toy_profile, whole_figure
 from toy_tables import change_rows
 
 from harness.errors import HarnessError
+from harness.report.controls import KnownControls
 from harness.report.figures.published import (
     FIGURE,
     figure_extent,
@@ -28,7 +29,6 @@ from harness.report.page.contents import from_results, from_store
 from harness.report.page.page import as_html
 from harness.report.plots import Target
 from harness.report.publication import Refused, published_folders
-from harness.report.rows import StoreReader
 from harness.report.verify import verify
 from harness.runtime import Store
 
@@ -94,19 +94,19 @@ def test_a_page_of_the_store_has_no_published_figure(
 
     Figures 9, 10 and 12 are drawn from rows of table 4, figure 3 from tables that are not here.
     """
-    # The toy stages hold no prompts whose distances the table could show.
-    monkeypatch.setattr("harness.report.build.prompt_distances", lambda *_: ())
+    # The toy stages hold no prompts that the table's facts could be read from.
+    monkeypatch.setattr("harness.report.build.facts_of", lambda *_: ())
     report = whole_figure(store, "figure10")
     publish_figure(report, tmp_path)
     tables, figures = declared()
     page = functools.partial(from_store, [tables["table4"]], toy_profile())
     shown = [figures[name] for name in ("figure9", "figure10", "figure12", "figure3")]
-    empty = page(lambda _: (0, 1), StoreReader(Store(tmp_path / "empty")), shown)
+    empty = page(lambda _: (0, 1), KnownControls(toy_profile(), Store(tmp_path / "empty")), shown)
     assert empty.pictures == ()
     assert "Source: published" not in as_html(empty)
-    assert page(lambda _: (7,), StoreReader(store), shown).pictures == ()
+    assert page(lambda _: (7,), KnownControls(toy_profile(), store), shown).pictures == ()
 
-    contents = page(lambda _: (0, 1), StoreReader(store), shown)
+    contents = page(lambda _: (0, 1), KnownControls(toy_profile(), store), shown)
     nine, ten, twelve = contents.pictures
     assert {p.origin for p in (nine, ten, twelve)} == {"drawn from the store, 2 seeds"}
     assert (ten.title, ten.alt, ten.findings) == (
@@ -123,11 +123,11 @@ def test_a_table_that_cannot_run_is_on_the_page_with_its_reason(
 ) -> None:
     table = declared()[0]["table4"]
     bare = toy_profile().model_copy(update={"algorithms": ("rloo",)})
-    contents = from_store([table], bare, lambda _: (0,), StoreReader(store))
-    (report,) = contents.reports
-    assert not report.has_numbers
-    assert {*report.absent} == {row.id for row in table.rows}
-    assert {verdict.word for verdict in report.verdicts} == {"not_run"}
+    contents = from_store([table], bare, lambda _: (0,), KnownControls(bare, store))
+    (found,) = contents.tables
+    assert not found.report.has_numbers
+    assert {*found.absent} == {row.id for row in table.rows}
+    assert {verdict.word for verdict in found.verdicts} == {"not_run"}
     assert "has no algorithm <code>dpo</code>" in as_html(contents)
 
 

@@ -9,19 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
-from toy_tables import write_files
 
-from harness.pipeline.runs import plan_table
 from harness.project import results_dir
 from harness.registry.declared import load_tables
 from harness.registry.profile import load_profiles
 from harness.registry.schema import Table
-from harness.report.league import STROKES, _found, area, league_pictures, leagues_of
-from harness.report.parts import FoundLeague
-from harness.report.publication import read_published
-from harness.report.rows import StoreReader
+from harness.report.build import published_results
+from harness.report.controls import KnownControls
+from harness.report.league import STROKES, area, league_pictures, leagues_of
+from harness.report.model import FoundLeague
 from harness.report.scores import TableScores
-from harness.runtime import Store
 from harness.statistics import ScoreMatrix
 
 SEEDS = (0, 1, 2, 3)
@@ -69,7 +66,8 @@ def league(
     heights = {**HEIGHTS, **changed}
     measured = measured_of(table, heights)
     scores = TableScores.of_table(table, table.rows, seeds, measured)
-    return _found(table.leagues[0], list(heights), scores, {})
+    found, *_ = leagues_of(table, list(heights), scores)
+    return found
 
 
 def test_an_area_is_the_mean_height_over_the_start() -> None:
@@ -126,45 +124,14 @@ def test_two_seeds_rank_nothing_and_one_has_no_gain(table: Table) -> None:
 
 def test_what_has_not_run_is_missing_and_not_zero(table: Table) -> None:
     scores = TableScores.of_table(table, table.rows, SEEDS, measured_of(table, HEIGHTS))
-    found = _found(table.leagues[0], [*HEIGHTS, "pool-pcl"], scores, {})
+    found, *_ = leagues_of(table, [*HEIGHTS, "pool-pcl"], scores)
     (pcl,) = [own for own in found.members if own.row == "pool-pcl"]
     assert (pcl.verdict, pcl.area, pcl.final) == ("missing", None, None)
     assert "1 have not run" in found.said
 
 
-@pytest.mark.usefixtures("toy_world")
-def test_a_curve_has_the_means_over_seeds_at_each_mark_and_the_costs_those_of_the_last(
-    table: Table, store: Store
-) -> None:
-    """The part before mark m of seed s has 10 m + s tokens: 10 m + 1.5 in the mean of four seeds.
-
-    Each of the four parts trains on one prompt whose answers differ and one whose do not.
-    """
-    runs = plan_table(table, load_profiles()["micro"], SEEDS, ["pool-uniform"])
-    whole = table.row("pool-uniform").run_id(table.columns[-1])
-    for seed in SEEDS:
-        for part, stage in enumerate(runs.runs[whole, seed].training, start=1):
-            spent = 10 * part + seed
-            names = "scored_tokens creator_tokens gradient_steps read_prompts trained insertion"
-            row = {"reward_mean": float(part + seed), "predicted": None, "prompt": "sort 2 1"}
-            pair = [row | {"prompt_id": f"p{part}-{i}", "spread": float(i)} for i in range(2)]
-            said = dict.fromkeys(names.split(), 1) | {"tokens": spent, "rollouts": 2 * spent}
-            write_files(store, stage, trained=pair, summary=said)
-    heights = {"pool-uniform": HEIGHTS["pool-uniform"]}
-    scores = TableScores.of_table(table, table.rows, SEEDS, measured_of(table, heights))
-    ((uniform,),) = [it.members for it in leagues_of(runs, StoreReader(store), scores)]
-    assert [mark.score for mark in uniform.curve] == pytest.approx([12.0, 14.0, 16.0, 18.0])
-    assert [mark.tokens for mark in uniform.curve] == [11.5, 21.5, 31.5, 41.5]
-    assert [mark.rollouts for mark in uniform.curve] == [23.0, 43.0, 63.0, 83.0]
-    assert [mark.reward for mark in uniform.curve] == [2.5, 3.5, 4.5, 5.5]
-    assert uniform.costs is not None
-    assert (uniform.costs.tokens, uniform.costs.screened) == (41.5, 81.0)
-    assert (uniform.costs.prompts, uniform.costs.signal) == (8.0, 0.5)
-    assert (uniform.costs.topics, uniform.costs.foreseen) == (1.0, None)
-
-
 def test_every_curve_is_drawn_in_every_panel_with_its_verdict(
-    monkeypatch: pytest.MonkeyPatch,
+    table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sheets: list[Figure] = []
 
@@ -174,18 +141,24 @@ def test_every_curve_is_drawn_in_every_panel_with_its_verdict(
         yield sheets[-1], sheets[-1].subplots(rows, columns)
 
     monkeypatch.setattr("harness.report.league.canvas", kept)
-    report, _ = read_published(results_dir() / "micro" / "selectors")
-    for picture, found in zip(league_pictures(report), report.leagues, strict=True):
+    profile, folder = load_profiles()["micro"], results_dir() / "micro" / "selectors"
+    results = published_results(table, folder, KnownControls(profile, None))
+    report = results.report
+    facts = {it.run: it.values for it in report.facts}
+    runs = {row.id: list(row.runs.values()) for row in report.rows}
+    for picture, found in zip(league_pictures(results), report.leagues, strict=True):
         picture.svg()
-        drawn = [own for own in found.members if own.curve]
+        drawn = [own for own in found.members if own.area is not None]
         assert len(drawn) > 10
         by_axis = {place.get_xlabel(): place.lines for place in sheets[-1].axes}
         for own, tokens, reward in zip(
             drawn, by_axis["tokens generated"], by_axis["mean learned reward"], strict=True
         ):
-            assert np.array_equal(tokens.get_xdata(), [mark.tokens for mark in own.curve])
-            assert np.array_equal(reward.get_xdata(), [mark.reward for mark in own.curve])
-            assert np.array_equal(reward.get_ydata(), [mark.score for mark in own.curve])
+            marks = [facts[run] for run in runs[own.row]]
+            scores = [cell.mean for cell in report.cells if cell.row == own.row]
+            assert np.array_equal(tokens.get_xdata(), [mark["tokens"] for mark in marks])
+            assert np.array_equal(reward.get_xdata(), [mark["reward"] for mark in marks])
+            assert np.array_equal(reward.get_ydata(), np.array(scores, dtype=float))
             assert tokens.get_color() == STROKES[own.verdict][0]
         strokes = [(it.get_color(), it.get_marker()) for it in by_axis["tokens generated"]]
         assert len(set(strokes)) == len(strokes)

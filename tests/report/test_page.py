@@ -160,10 +160,8 @@ def test_a_page_without_a_store_says_what_it_lacks(store: Store) -> None:
     write_all(store, runs)
     contents = contents_of(runs, store)
     bare = replace(contents, source="results", examples=None)
-    bare = replace(bare, reports=(bare.reports[0].model_copy(update={"costs": None}),))
     text = Page(as_html(bare)).text
     assert "Prompts and answers are not published" in text
-    assert "Not published with this table; a page made from the store has it." in text
 
 
 def test_the_first_screen_shows_the_claim_that_its_sign_judges(store: Store) -> None:
@@ -183,7 +181,7 @@ def test_the_first_screen_shows_the_claim_that_its_sign_judges(store: Store) -> 
         write_luck(store, runs)
         write_all(store, runs)
         contents = contents_of(runs, store)
-        found = overview(contents.reports)
+        found = overview(contents.tables)
         assert found is not None
         (line,) = found["lines"]
         arena, alpaca, bench, other = line["fields"]

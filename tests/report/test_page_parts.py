@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -15,14 +16,12 @@ from toy_tables import CLAIM, DECLARATION, stored, toy_runs, write_all, write_lu
 from harness.pipeline.runs import TableRuns
 from harness.project import results_dir
 from harness.report.answer import finding
-from harness.report.blocks import cost_block
 from harness.report.model import Cell
 from harness.report.page.contents import published_pictures
 from harness.report.page.examples import Examples, examples_of
 from harness.report.page.marks import Axis, axis_of, draw
 from harness.report.page.page import ticked_parts, visible
 from harness.report.publication import read_index, write_index
-from harness.report.rows import StoreReader, row_costs
 from harness.report.verdicts import Evidence, judge_all
 from harness.report.view import label_parts
 from harness.runtime import Store
@@ -84,8 +83,8 @@ def test_a_finding_is_the_primary_claim_and_how_rows_fare(
     runs = toy_runs(range(seeds), table=table)
     write(store, runs)
     found = stored(runs, store)
-    verdicts = judge_all(Evidence(runs.table, found.cells, found.scores))
-    assert fnmatchcase(finding(found.report, verdicts), said)
+    verdicts = judge_all(Evidence(runs.table, found.report.cells, found.scores))
+    assert fnmatchcase(finding(found, verdicts), said)
 
 
 @pytest.mark.parametrize(
@@ -109,18 +108,19 @@ def test_a_finding_tells_better_from_worse_by_the_column(
     wins, *others = DECLARATION["columns"]
     columns = [wins | {"direction": direction}, *others]
     runs = toy_runs(table=DECLARATION | {"columns": columns})
-    report = stored(runs, store).report
+    results = stored(runs, store)
     sign = -1 if direction == "lower" else 1
     gains = dict(zip(("base", "eva-uniform", "eva-a_min"), sides, strict=True))
     cells = []
-    for known in report.cells:
+    for known in results.report.cells:
         side = gains.get(known.row)
         if known.column == "ah_wr" and side is not None:
             gain = 2.0 * side * sign
             numbers = {"gain": gain, "gain_ci_low": gain - 1, "gain_ci_high": gain + 1}
             known = known.model_copy(update={"mean": 50.0, **numbers})
         cells.append(known)
-    found = finding(report.model_copy(update={"cells": tuple(cells)}), [])
+    report = results.report.model_copy(update={"cells": tuple(cells)})
+    found = finding(replace(results, report=report), [])
     assert found == f"In stand-in A (hard lists), {said}"
 
 
@@ -226,39 +226,6 @@ def test_judged_answers_stand_side_by_side(store: Store) -> None:
     assert one.after[0].asked == "a question"
     assert one.after[0].replies == (("reference as A", "[[A>B]]"), ("reference as B", "[[A>B]]"))
     assert one.reference is None
-
-
-def test_a_row_costs_what_all_stages_behind_it_cost(store: Store) -> None:
-    """Two trainings of 63 steps, one evolving of 10 calls; three generations of two answers each.
-
-    Of a generation, one answer of 3 tokens has ended and one of 14 has not: 3 + 1 + 14 = 18.
-    """
-    runs = toy_runs(seeds=[0])
-    write_training(store, runs)
-    some = {"p": 1.0, "q": 2.0}
-    write_scores(store, runs, RUN, 0, ah_wr=some, mt_avg=some, ae_lc=some)
-    judges = runs.runs[RUN, 0].judged.values()
-    judging = [*judges, *(judge.inputs["answers"] for judge in judges)]
-    times = [store.manifest(stage.fingerprint)["wall_s"] for stage in judging]
-    found = {cost.row: cost for cost in row_costs(runs, StoreReader(store))}
-    eva = found["eva-a_min"]
-    assert (eva.state, eva.gradient_steps, eva.creator_calls) == ("ok", 126.0, 10.0)
-    assert (eva.rollouts, eva.tokens) == (6.0, 54.0)
-    assert len(times) == 6
-    assert eva.judging_seconds == pytest.approx(sum(times))
-    dpo = found["dpo-1"]
-    assert (dpo.rollouts, dpo.tokens, dpo.gradient_steps, dpo.creator_calls) == (2, 18, 63, 0)
-    assert (eva.seconds or 0.0) >= (dpo.seconds or 0.0) > 0
-    assert found["base"].state == "not_available"
-    assert found["eva-uniform"].state == "not_run"
-    costs = [
-        c.model_copy(update={"seconds": 120.0}) if c.state == "ok" else c for c in found.values()
-    ]
-    report = stored(runs, store).report
-    rows = {row[0]: row[1:] for row in cost_block(report, costs).rows}
-    assert rows["θ_0: SFT"] == ("not trained", "–", "–", "–", "–", "–")
-    assert rows["θ_{0→1}: DPO"] == ("2.0 min", "–", "2", "18", "63", "0")
-    assert rows["θ_{1→1̄}: + eva [eva-uniform]"][0] == "not run"
 
 
 def test_pictures_published_beside_tables_are_taken_over(tmp_path: Path) -> None:

@@ -14,8 +14,10 @@ from page_reader import numbers_of
 from harness.project import results_dir
 from harness.registry.declared import load_tables
 from harness.registry.profile import load_profiles
+from harness.report.build import published_results
+from harness.report.controls import KnownControls
 from harness.report.page.contents import Contents, from_results
-from harness.report.page.page import as_html
+from harness.report.page.page import as_html, traces
 from harness.report.publication import published_folders, read_published
 from harness.report.view import our_decimals
 from harness.selection.selection import select
@@ -52,10 +54,10 @@ def test_the_published_tables_are_those_expected() -> None:
 def test_every_published_table_is_on_the_page_with_a_trace_of_each_run(
     contents: Contents, html: str
 ) -> None:
-    with_numbers = [report.table_id for report in contents.reports if report.seeds]
+    with_numbers = [it.table.id for it in contents.tables if it.report.seeds]
     assert sorted(with_numbers) == sorted(FOLDERS)
     behind = {run for folder in FOLDERS.values() for run, *_ in read_published(folder)[1]}
-    assert behind <= set(contents.traces)
+    assert behind <= set(traces(contents))
     assert all(f'id="{name}"' in html for name in FOLDERS)
     made = {}
     for row in ("dpo-1", "eva-a_min"):
@@ -90,11 +92,12 @@ def test_fifty_numbers_are_those_of_the_published_json(html: str) -> None:
         for name in FOLDERS
     }
     drawn = random.Random(17).sample(places, 50)
-    reports = {name: read_published(FOLDERS[name])[0] for name in {name for name, _ in drawn}}
+    known = KnownControls(load_profiles()["micro"], None)
+    found = {name: published_results(load_tables()[name], FOLDERS[name], known)
+             for name in {name for name, _ in drawn}}  # fmt: skip
     for name, cell in drawn:
-        report = reports[name]
-        column = report.table.column(cell["column"])
-        decimals = our_decimals(report, column)
+        column = found[name].table.column(cell["column"])
+        decimals = our_decimals(found[name], column)
         mean = f"{cell['mean']:.{decimals}f} ±{cell['ci_high'] - cell['mean']:.{decimals}f}"
         half = cell["gain_ci_high"] - cell["gain"]
         gain = f"{round(cell['gain'], decimals) + 0.0:+.{decimals}f} ±{half:.{decimals}f}"

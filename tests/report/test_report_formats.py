@@ -16,14 +16,16 @@ from toy_tables import DECLARATION, judge_of, stored, toy_runs, write_scores, wr
 from harness.pipeline.runs import TableRuns, plan_table
 from harness.registry.profile import load_profiles
 from harness.registry.schema import Table
-from harness.report.blocks import column_blocks, detail_blocks, summary_blocks
-from harness.report.model import Cell, Report
+from harness.report.blocks import column_blocks, fact_blocks, summary_blocks
+from harness.report.build import published_results
+from harness.report.controls import KnownControls
+from harness.report.model import Cell
 from harness.report.page.contents import from_results, from_store
-from harness.report.page.page import as_html
+from harness.report.page.page import as_html, traces
 from harness.report.publication import read_published
 from harness.report.publish import publish
 from harness.report.render import as_json, as_markdown, as_text
-from harness.report.rows import StoreReader
+from harness.report.results import Results
 from harness.report.view import facts
 from harness.runtime import Store
 from harness.tracking.tables import TableState, state_records
@@ -38,16 +40,16 @@ def runs(store: Store) -> TableRuns:
 
 
 @pytest.fixture
-def report(runs: TableRuns, store: Store) -> Report:
-    return stored(runs, store).report
+def report(runs: TableRuns, store: Store) -> Results:
+    return stored(runs, store)
 
 
-def figures(report: Report) -> dict[tuple[str, str], list[str]]:
+def figures(report: Results) -> dict[tuple[str, str], list[str]]:
     """Return the texts of each cell, by column and row."""
     return {
         (column.id, row.id): list(texts[1:])
         for column, block in zip(report.table.columns, column_blocks(report), strict=True)
-        for row, texts in zip(report.rows, block.rows, strict=True)
+        for row, texts in zip(report.report.rows, block.rows, strict=True)
     }
 
 
@@ -62,12 +64,12 @@ def make_holes(runs: TableRuns, store: Store) -> None:
 
 @pytest.mark.parametrize("holes", [False, True])
 def test_terminal_markdown_and_page_show_the_same_texts(
-    report: Report, runs: TableRuns, store: Store, holes: bool
+    report: Results, runs: TableRuns, store: Store, holes: bool
 ) -> None:
     """Each as it is read back from its own form: columns of blanks, pipes, elements."""
     if holes:
         make_holes(runs, store)
-        report = stored(runs, store).report
+        report = stored(runs, store)
     expected = list(figures(report).values())
     assert expected[3][1] == "+4.5 ±0.0"
     if holes:
@@ -155,17 +157,17 @@ def test_every_surface_names_exactly_what_made_each_cell(store: Store, tmp_path:
             write_scores(store, runs, run_id, seed, ah_wr=scores, mt_avg=scores)
         publish(stored(runs, store), results)
     pages = {
-        "store": from_store(tables, profile, lambda _: (0, 1), StoreReader(store)),
+        "store": from_store(tables, profile, lambda _: (0, 1), KnownControls(profile, store)),
         "results": from_results(tables, profile, results),
     }
     cards = {name: cards_of(as_html(contents)) for name, contents in pages.items()}
     assert cards["store"].keys() == cards["results"].keys()
     for runs in planned:
         found = stored(runs, store)
-        cells, report = found.cells, found.report
-        found_in = state_records(TableState(runs, report), store)
+        cells = found.report.cells
+        found_in = state_records(TableState(runs, found), store)
         records = {record.name: record for record in found_in}
-        texts = [dict(facts(report)), facts_of_markdown(as_markdown(report))]
+        texts = [dict(facts(found)), facts_of_markdown(as_markdown(found))]
         folder = results / "micro" / runs.table.id
         published = read_published(folder)[0].cells
         for cell, said, kept in zip(cells, json.loads(as_json(cells)), published, strict=True):
@@ -186,9 +188,9 @@ def test_every_surface_names_exactly_what_made_each_cell(store: Store, tmp_path:
                 models, creators = text["Reward model"], text["Creator"]
                 assert (of_row(models, cell.row), of_row(creators, cell.row)) == expected
     for contents in pages.values():
-        for run_id, trace in contents.traces.items():
+        for run_id, trace in traces(contents).items():
             expected = MADE_BY[run_id.removeprefix("run-")]
-            assert (made_by(trace.reward_models), made_by(trace.creators)) == expected
+            assert (made_by(trace["reward_models"]), made_by(trace["creators"])) == expected
 
 
 def facts_of_markdown(text: str) -> dict[str, str]:
@@ -197,13 +199,15 @@ def facts_of_markdown(text: str) -> dict[str, str]:
 
 
 def test_what_is_published_is_the_same_report_again(
-    report: Report, runs: TableRuns, store: Store, tmp_path: Path
+    report: Results, runs: TableRuns, store: Store, tmp_path: Path
 ) -> None:
     folder = publish(stored(runs, store), tmp_path / "results")
-    again = read_published(folder)[0].beside(runs.table, runs.profile)
+    again = published_results(runs.table, folder, KnownControls(runs.profile, None))
     assert figures(again) == figures(report)
     assert facts(again) == facts(report)
     assert summary_blocks(again)[0] == summary_blocks(report)[0]
-    assert detail_blocks(again) == detail_blocks(report)
-    assert again.assumptions == report.assumptions
-    assert again.cells == tuple(Cell.model_validate(cell.as_json()) for cell in report.cells)
+    assert fact_blocks(again) == fact_blocks(report)
+    assert again.report.assumptions == report.report.assumptions
+    assert again.report.cells == tuple(
+        Cell.model_validate(cell.as_json()) for cell in report.report.cells
+    )

@@ -10,17 +10,17 @@ import pytest
 from null_tables import counted, simulated_nulls
 from scipy import stats
 from toy_identities import ToyWorld
-from toy_tables import by_place, report_of, score_rows, stored, write_files
+from toy_tables import by_place, score_rows, stored, write_files
 
 from harness.pipeline.algorithm import Planner
 from harness.pipeline.runs import TableRuns
 from harness.registry.declared import load_tables
 from harness.registry.profile import load_profiles
-from harness.report.blocks import column_blocks, distance_block
+from harness.report.blocks import column_blocks
+from harness.report.build import published_results
 from harness.report.controls import KnownControls
 from harness.report.model import Verdict
-from harness.report.publish import publish, published_report
-from harness.report.rows import StoreReader, prompt_distances
+from harness.report.publish import publish
 from harness.report.verify import verify
 from harness.report.view import facts
 from harness.runtime import Store
@@ -83,7 +83,7 @@ def test_rows_whose_prompts_differ_are_compared_by_the_means_of_their_seeds(stor
     Their variance is 0.01, that of the mean 0.01 / 3, with two degrees of freedom; every seed's
     difference is 1.
     """
-    cells = by_place(stored(filled(store), store).cells)
+    cells = by_place(stored(filled(store), store).report.cells)
     cell = cells["eva-iter-1", "complexity"]
     half = float(stats.t.ppf(0.975, 2)) * math.sqrt(0.01 / 3)
     assert cell.state == "ok"
@@ -97,7 +97,7 @@ def test_rows_whose_prompts_differ_are_compared_by_the_means_of_their_seeds(stor
 
 def test_one_seed_is_over_its_prompts(store: Store) -> None:
     """Prompts at 0.99 and 1.01: the mean's standard error is 0.01, with one degree of freedom."""
-    cell = by_place(stored(filled(store, seeds=(0,)), store).cells)["seed", "complexity"]
+    cell = by_place(stored(filled(store, seeds=(0,)), store).report.cells)["seed", "complexity"]
     assert cell.mean == pytest.approx(1.0)
     assert cell.ci_high == pytest.approx(1.0 + 0.01 * math.tan(0.475 * math.pi))
 
@@ -119,7 +119,7 @@ def test_a_trend_of_prompts_is_judged_step_by_step_and_says_what_is_by_construct
     runs = prompt_runs((0, 1, 2))
     verdicts = by_id(stored(runs, store).verdicts)
     folder, known = results / "micro" / "table7", KnownControls(MICRO, None, results)
-    assert verdicts == by_id(list(published_report(TABLE, folder, known).verdicts))
+    assert verdicts == by_id(list(published_results(TABLE, folder, known).verdicts))
     complexity, quality = verdicts["t7-complexity"], verdicts["t7-quality"]
     assert complexity.text == "supported (toy, by construction)"
     assert "count operations" in complexity.marks[0].because
@@ -131,7 +131,7 @@ def test_a_trend_of_prompts_is_judged_step_by_step_and_says_what_is_by_construct
 def test_the_report_says_how_prompts_are_compared(
     store: Store,
 ) -> None:
-    report = report_of(filled(store), store)
+    report = stored(filled(store), store)
     assert "gains are paired by seed" in dict(facts(report))["Intervals"]
     complexity, _ = column_blocks(report)
     [caption] = complexity.notes
@@ -140,29 +140,14 @@ def test_the_report_says_how_prompts_are_compared(
     assert "the paper's is of 10K prompts" in caption
 
 
-def test_prompts_are_placed_against_the_seed_prompts_alone(store: Store) -> None:
-    """The table asks for no benchmark whose prompts they could be compared with."""
-    runs = filled(store, (0,))
-    for run in runs.runs.values():
-        mixed = run.last_prompts.kind == "mix"
-        file, text = ("pairs", "now sort 3 1 2") if mixed else ("prompts", "sort 3 1 2")
-        write_files(store, run.last_prompts, **{file: [{"prompt": text}]})
-    found = {distance.row: distance for distance in prompt_distances(runs, StoreReader(store))}
-    assert found["seed"].to_seed == 0.0
-    assert (found["eva-iter-2"].to_seed or 0.0) > 0.1
-    assert found["seed"].to_benchmarks == {}
-    block = distance_block(stored(runs, store).report)
-    assert block.head == ("row", "seed\nprompts")
-
-
 def test_a_report_shows_the_rest_if_the_first_prompts_of_a_run_are_gone(store: Store) -> None:
     runs = filled(store, (0,))
     for run in runs.runs.values():
         if run.last_prompts.kind == "mix":
             write_files(store, run.last_prompts, pairs=[{"prompt": "now sort 3 1 2"}])
-    report = report_of(runs, store)
+    report = stored(runs, store).whole_report
     assert {cell.state for cell in report.cells} == {"ok"}
-    assert {distance.state for distance in report.distances} == {"not_run"}
+    assert {found.state for found in report.facts} == {"not_run"}
 
 
 def test_equal_sets_of_prompts_lead_to_few_verdicts() -> None:

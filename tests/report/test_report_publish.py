@@ -73,8 +73,8 @@ def test_the_scores_are_one_row_for_each_run_seed_score_and_prompt(folder: Path)
 def test_the_published_json_has_the_agreed_keys(folder: Path) -> None:
     data = json.loads((folder / "report.json").read_text(encoding="utf-8"))
     assert list(data) == [
-        "table", "profile", "scale", "seeds", "columns", "rows", "cells", "summary", "distances",
-        "creation", "online", "costs", "inadmissible", "power", "failures", "origin",
+        "table", "profile", "scale", "seeds", "columns", "rows", "cells", "summary", "facts",
+        "inadmissible", "power", "failures", "origin",
         "assumptions", "notes",
     ]  # fmt: skip
     assert list(data["columns"][0]) == ["id", "score", "unit", "direction"]
@@ -243,8 +243,8 @@ from toy_tables import stored, toy_runs
 from harness.report.publish import TABLE
 from harness.report.render import as_json, as_markdown, as_text
 from harness.runtime import Store
-report = stored(toy_runs(), Store(Path({str(store.root)!r}))).report
-assert as_text(report) and as_json(report.cells) and as_markdown(report)
+results = stored(toy_runs(), Store(Path({str(store.root)!r})))
+assert as_text(results) and as_json(results.report.cells) and as_markdown(results)
 assert TABLE.check(Path({str(folder)!r}))
 heavy = {{"torch", "transformers", "trl", "mlflow", "pandas", "datasets"}}
 print(sorted(heavy & set(sys.modules)))

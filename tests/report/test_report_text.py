@@ -13,37 +13,36 @@ import pytest
 from jsonschema import Draft202012Validator
 from page_reader import Page
 from toy_page import contents_of
-from toy_tables import DECLARATION, judge_of, report_of, toy_runs, write_scores, write_whole
+from toy_tables import DECLARATION, judge_of, stored, toy_runs, write_scores, write_whole
 
 from harness.evaluation.calibration import Calibration, record_path
 from harness.report import view
 from harness.report.blocks import (
     column_blocks,
-    creation_block,
-    distance_block,
+    fact_blocks,
     number_blocks,
     summary_blocks,
 )
 from harness.report.model import Report
 from harness.report.page.page import as_html
 from harness.report.render import as_json, as_markdown, as_text, escape
+from harness.report.results import Results
 from harness.report.view import facts, signed
 from harness.runtime import Store
 
 
-def full(store: Store, scale: str = "toy", table: Any = DECLARATION) -> Report:
+def full(store: Store, scale: str = "toy", table: Any = DECLARATION) -> Results:
     runs = toy_runs(scale=scale, table=table)
     write_whole(store, runs)
-    return report_of(runs, store)
+    return stored(runs, store)
 
 
 def test_no_place_is_blank_and_no_missing_number_is_zero(store: Store) -> None:
-    for report in (report_of(toy_runs(), store), full(store)):
-        blocks = [*column_blocks(report), summary_blocks(report)[0], distance_block(report)]
-        blocks.append(creation_block(report))
+    for report in (stored(toy_runs(), store), full(store)):
+        blocks = [*column_blocks(report), summary_blocks(report)[0], *fact_blocks(report)]
         places = [place for block in blocks for row in block.rows for place in row]
         assert all(place.strip() for place in places)
-    empty = column_blocks(report_of(toy_runs(seeds=[5]), store))[0]
+    empty = column_blocks(stored(toy_runs(seeds=[5]), store))[0]
     assert {row[1] for row in empty.rows} == {"not run"}
     assert "0.0" not in {place for row in empty.rows for place in row}
 
@@ -86,7 +85,7 @@ def test_states_are_words(store: Store) -> None:
     runs = toy_runs(seeds=[0, 1, 2])
     write_scores(store, runs, "dpo-h1", 0, ah_wr={"p0": 50.0, "p1": 52.0})
     store.record_failure(judge_of(runs, "base", 0, "ah_wr"), "the judge broke", "")
-    shown = as_text(report_of(runs, store)), Page(as_html(contents_of(runs, store))).text
+    shown = as_text(stored(runs, store)), Page(as_html(contents_of(runs, store))).text
     for words in ("1/3 seeds", "not run", "not available", "failed: base: ", "the judge broke"):
         for text in shown:
             assert words in " ".join(text.split())
@@ -96,10 +95,10 @@ def test_ours_less_the_papers_exists_at_the_papers_scale_only(store: Store) -> N
     """Row eva-a_min: 58.5 - 60.1 = -1.6."""
     toy = full(store)
     assert "paper" in as_text(toy)
-    for text in (as_text(toy), as_markdown(toy), as_json(toy.cells)):
+    for text in (as_text(toy), as_markdown(toy), as_json(toy.report.cells)):
         assert "ours −" not in text
         assert "-1.6" not in text
-    paper = report_of(toy_runs(scale="paper"), store)
+    paper = stored(toy_runs(scale="paper"), store)
     assert "-1.6" in as_text(paper)
     assert "-1.6" in as_markdown(paper)
 
@@ -109,7 +108,7 @@ def test_ours_less_the_papers_exists_at_the_papers_scale_only(store: Store) -> N
 def test_no_line_is_longer_than_80_characters_and_nothing_is_cut_off(
     store: Store, scale: str, done: bool
 ) -> None:
-    report = full(store, scale) if done else report_of(toy_runs(scale=scale), store)
+    report = full(store, scale) if done else stored(toy_runs(scale=scale), store)
     text = as_text(report, width=80)
     assert max(map(len, text.splitlines())) <= 80
     assert "…" not in text
@@ -125,7 +124,7 @@ def test_the_report_says_what_stands_behind_it(store: Store) -> None:
     assert found["Commit"] == "0123456789ab"
     assert found["Computed with"] == "python 3.11.9, torch 2.13.0"
     assert found["Scale"].startswith("toy")
-    one = dict(facts(report_of(toy_runs(seeds=[4]), store)))
+    one = dict(facts(stored(toy_runs(seeds=[4]), store)))
     assert one["Intervals"].startswith("95%, over prompts only")
     assert one["Commit"] == "nothing is computed yet"
 
@@ -135,11 +134,11 @@ def test_a_report_of_real_judges_says_whether_they_are_calibrated(
 ) -> None:
     monkeypatch.setenv("HARNESS_WORK", str(tmp_path))
     runs = toy_runs()
-    names = [name for name, _ in facts(report_of(runs, store))]
+    names = [name for name, _ in facts(stored(runs, store))]
     assert not any("Calibration" in name for name in names)
     prompts = runs.profile.prompts.model_copy(update={"source": "real"})
     real = replace(runs, profile=runs.profile.model_copy(update={"prompts": prompts}))
-    found = dict(facts(report_of(real, store)))
+    found = dict(facts(stored(real, store)))
     assert found["Calibration of arena_hard"] == view.NOT_CALIBRATED
     assert "Calibration of alpaca_eval" not in found
     judge = real.profile.benchmarks["mt_bench"].judge
@@ -151,21 +150,21 @@ def test_a_report_of_real_judges_says_whether_they_are_calibrated(
     path = record_path(tmp_path / "calibrations", judge)
     path.parent.mkdir(parents=True)
     path.write_text(record.model_dump_json())
-    found = dict(facts(report_of(real, store)))
+    found = dict(facts(stored(real, store)))
     assert found["Calibration of mt_bench"] == (
         "agrees with people in 67.5% (60.0 to 75.0) of 80 comparisons, where one side always would "
         "in 55.0%; same verdict in both orders 90.0%, for the first shown 52.0%; for the longer "
         "66.0%, published 61.0%; 2026-01-02"
     )
-    text = " ".join(as_text(report_of(real, store)).split())
+    text = " ".join(as_text(stored(real, store)).split())
     assert "which agrees with people in 68%" in text
 
 
 def test_assumptions_are_grouped_by_who_makes_them_and_leave_out_what_is_not_used(
     store: Store,
 ) -> None:
-    report = report_of(toy_runs(), store)
-    groups = {item.name: item.group for item in report.assumptions}
+    report = stored(toy_runs(), store)
+    groups = {item.name: item.group for item in report.report.assumptions}
     assert groups["generation.n"] == "paper"
     assert groups["threads"] == "ours"
     assert "training.dpo.beta" in groups
@@ -179,7 +178,7 @@ def test_a_hostile_label_is_shown_and_not_obeyed(store: Store) -> None:
     table = deepcopy(DECLARATION)
     label = "[red]x[/red] | <b>y</b> `z` *w* \x1b[31m\n# title"
     table["rows"][1]["label"] = label
-    report = report_of(toy_runs(table=table), store)
+    report = stored(toy_runs(table=table), store)
     text = as_text(report, width=120)
     assert "[red]x[/red] | <b>y</b> `z` *w* \ufffd[31m # title" in text
     assert "\x1b" not in text
@@ -218,7 +217,7 @@ def against_gpt4() -> dict[str, Any]:
 
 
 def test_the_embedded_world_does_not_pass_its_numbers_off_as_the_papers(store: Store) -> None:
-    report = report_of(toy_runs(table=against_gpt4()), store)
+    report = stored(toy_runs(table=against_gpt4()), store)
     wins, ratings, missing = column_blocks(report)
     assert wins.title == "stand-in A (hard lists) · WR (%)"
     items = {name: found.items for name, found in report.profile.benchmarks.items()}
@@ -256,7 +255,7 @@ def test_other_profiles_name_their_own_opponent(store: Store, scale: str, said: 
         "benchmarks": {**profile.benchmarks, "arena_hard": hard},
     }
     runs = replace(runs, profile=profile.model_copy(update=change))
-    (note,) = column_blocks(report_of(runs, store))[0].notes
+    (note,) = column_blocks(stored(runs, store))[0].notes
     assert note.startswith(said)
     assert ("the paper's is against gpt-4-0314" in note) == (scale == "reduced")
 
@@ -267,9 +266,9 @@ def test_signs_are_kept() -> None:
 
 def test_the_json_form_obeys_the_schema_of_the_model_and_comes_back(store: Store) -> None:
     check = Draft202012Validator(Report.model_json_schema(mode="serialization"))
-    for report in (report_of(toy_runs(), store), full(store)):
-        data = json.loads(json.dumps(report.as_json()))
-        assert data["cells"] == json.loads(as_json(report.cells))
+    for report in (stored(toy_runs(), store), full(store)):
+        data = json.loads(json.dumps(report.whole_report.as_json()))
+        assert data["cells"] == json.loads(as_json(report.report.cells))
         assert len(data["cells"]) == 12
         check.validate(data)
         assert Report.model_validate(data).as_json() == data

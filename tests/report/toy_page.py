@@ -10,10 +10,10 @@ from toy_tables import judge_of, stored, write_files, write_prompts
 
 from harness.pipeline.runs import TableRuns
 from harness.report.build import with_all_rows
-from harness.report.page.contents import Contents, Traces, trace
+from harness.report.facts import creator_stages
+from harness.report.page.contents import Contents
 from harness.report.page.examples import examples_of
 from harness.report.publish import stages_behind
-from harness.report.rows import creator_stages
 from harness.report.verdicts import Evidence, judge_all
 from harness.runtime import Plan, Stage, Store
 
@@ -22,22 +22,18 @@ RUN = "dpo-eva-a_min"
 
 
 def contents_of(runs: TableRuns, store: Store) -> Contents:
-    found = stored(runs, store)
-    report = found.report_with_costs
-    traces: Traces = {}
-    trace(report, stages_behind(runs, store), traces)
-    evidence = Evidence(runs.table, found.cells, found.scores)
-    report = report.beside(
-        runs.table, runs.profile, judge=lambda claims, place: judge_all(evidence, claims, place)
-    )
+    """Return a page's contents, whose claims no control bars."""
+    found = with_all_rows(stored(runs, store))
+    evidence = Evidence(runs.table, found.report.cells, found.scores)
+    object.__setattr__(found, "verdicts", judge_all(evidence, runs.table.claims))
     return Contents(
         profile=runs.profile,
         source="store",
-        reports=(with_all_rows(report),),
+        tables=(found,),
         table_pictures={},
         pictures=(),
         examples=examples_of(runs, store),
-        traces=traces,
+        stages=stages_behind(runs, store),
     )
 
 
@@ -70,8 +66,10 @@ def write_lineage(store: Store, runs: TableRuns, text: str = "7 5", seed: int = 
     base = mix.inputs["base"].inputs["rewards"]
     for annotate, prompts in ((base, drawn), (stages["pair"].inputs["rewards"], rewrites)):
         write_answers(store, annotate, prompts, text)
-    write_files(store, stages["pair"], pairs=rewrites)
-    write_files(store, mix, pairs=[rewrites[0], rewrites[4], drawn[3]])
+    rewards = {"reward_rejected": 0.0, "reward_chosen": 3.0}
+    write_files(store, stages["pair"], pairs=[row | rewards for row in rewrites])
+    mixed = [row | rewards for row in (rewrites[0], rewrites[4], drawn[3])]
+    write_files(store, mix, pairs=mixed)
 
 
 def write_answers(
@@ -99,10 +97,12 @@ def write_training(store: Store, runs: TableRuns, seed: int = 0) -> None:
     answers, of 3 tokens and of 14, the most there can be. The time of a stage is what it is.
     """
     write_prompts(store, runs)
+    answers = [prompt("p", "sort 3 1 2") | {"completion": "b", "n_tokens": n} for n in (3, 14)]
     files: dict[str, dict[str, Any]] = {
         "train": {"log": {"summary": {"steps": 63}}},
+        "select": {"selected": [prompt("p", "sort 3 1 2")]},
         "evolve": {"summary": {"calls": 10}},
-        "generate": {"completions": [{"prompt_id": "p", "n_tokens": n} for n in (3, 14)]},
+        "generate": {"completions": answers},
     }
     for stage in Plan(runs.runs[RUN, seed].training[-1:]):
         write_files(store, stage, **files.get(stage.kind, {}))

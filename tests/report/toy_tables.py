@@ -15,10 +15,11 @@ from harness.pipeline.algorithm import Planner, Run
 from harness.pipeline.runs import TableRuns
 from harness.registry.profile import load_profiles
 from harness.registry.schema import Table
-from harness.report.build import StoredTable
+from harness.report.build import stored_results
+from harness.report.controls import KnownControls
 from harness.report.model import Cell, Report
 from harness.report.origin import behind
-from harness.report.rows import StoreReader
+from harness.report.results import Results
 from harness.runtime import Stage, Store
 
 DECLARATION: dict[str, Any] = {
@@ -128,9 +129,9 @@ def write_luck(store: Store, runs: TableRuns) -> None:
         write_scores(store, runs, "dpo-eva-a_min", seed, ah_wr=wins)
 
 
-def stored(runs: TableRuns, store: Store) -> StoredTable:
+def stored(runs: TableRuns, store: Store) -> Results:
     """Return what a store holds of some runs."""
-    return StoredTable(runs, StoreReader(store))
+    return stored_results(runs, KnownControls(runs.profile, store))
 
 
 def report_of(runs: TableRuns, store: Store) -> Report:
@@ -144,7 +145,8 @@ def write_prompts(store: Store, runs: TableRuns, evolved: str = "now sort 3 1 2"
             write_files(store, stage, prompts=[{"prompt": "sort 3 1 2"}])
         elif stage.kind in ("pair", "mix"):
             text = evolved if stage.kind == "mix" else "sort 3 1 2"
-            write_files(store, stage, pairs=[{"prompt": text}])
+            pair = {"prompt": text, "reward_rejected": 0.0, "reward_chosen": 1.0}
+            write_files(store, stage, pairs=[pair])
         elif stage.kind == "answer":
             asked = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "hi"},
                      {"role": "user", "content": "now sort 1 2"}]  # fmt: skip

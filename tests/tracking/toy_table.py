@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ from harness.pipeline.runs import TableRuns
 from harness.registry.declared import load_tables
 from harness.registry.profile import load_profiles
 from harness.report.build import without_runs
-from harness.report.model import Cell, Report
+from harness.report.model import Cell
+from harness.report.results import Results
 from harness.runtime import Plan, Stage, Store
 from harness.runtime.stage import PROGRESS, append_point
 from harness.tracking import Mlflow, TableState, Tracker
@@ -115,23 +117,24 @@ def toy_cells(**changes: Any) -> list[Cell]:
     ]
 
 
-def toy_report(cells: Iterable[Cell], seeds: tuple[int, ...] = (0,)) -> Report:
-    """Return a report of both rows; other columns have no numbers, and none of the paper's."""
+def toy_results(cells: Iterable[Cell], seeds: tuple[int, ...] = (0,)) -> Results:
+    """Return the results of both rows; other columns have no numbers, and none of the paper's."""
     known = {(cell.row, cell.column): cell for cell in cells}
     empty = without_runs(load_tables()["table4"], load_profiles()["micro"], seeds, "a toy", {})
     nothing = {"state": "not_available", "paper": None, "paper_gain": None}
     found = [
         known.get((cell.row, cell.column)) or cell.model_copy(update=nothing)
-        for cell in empty.cells
+        for cell in empty.report.cells
         if cell.row in ROWS
     ]
-    rows = [row for row in empty.rows if row.id in ROWS]
-    return empty.model_copy(update={"rows": tuple(rows), "cells": tuple(found)})
+    rows = [row for row in empty.report.rows if row.id in ROWS]
+    update = {"rows": tuple(rows), "cells": tuple(found)}
+    return replace(empty, report=empty.report.model_copy(update=update))
 
 
 def toy_state(runs: TableRuns, **changes: Any) -> TableState:
     """Return what tracking is told of the toy table; changes are to its cell with a gain."""
-    return TableState(runs, toy_report(toy_cells(**changes), runs.seeds))
+    return TableState(runs, toy_results(toy_cells(**changes), runs.seeds))
 
 
 def refuse(sentence: str) -> None:

@@ -17,7 +17,7 @@ from pydantic import ConfigDict, Field
 
 from harness.registry.figures import RewardsFigure, SharesFigure, TopicsFigure
 from harness.report.cells import Failures
-from harness.report.parts import State
+from harness.report.model import State
 from harness.report.scores import Measured, read_score_file, write_columns, write_scores
 from harness.runtime import Stage, Store
 from harness.strict import Strict

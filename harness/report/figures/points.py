@@ -38,7 +38,7 @@ from harness.report.figures.data import (
     SeedPrompts,
     Stages,
 )
-from harness.report.parts import State
+from harness.report.model import State
 from harness.report.scores import (
     Measured,
     Numbers,

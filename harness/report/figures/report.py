@@ -19,9 +19,8 @@ from harness.registry.profile import benchmark_of
 from harness.report.figures import points
 from harness.report.figures.data import Data, PromptData, ScoreData, stored_prompts
 from harness.report.figures.points import Point
-from harness.report.model import Origin
+from harness.report.model import Origin, Scale
 from harness.report.origin import origin_of
-from harness.report.parts import Scale
 from harness.report.view import (
     APPLIES_NOT,
     CROSSED,

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.errors import HarnessError
+from harness.report.facts import creator_stages
 from harness.report.origin import made_by
-from harness.report.rows import creator_stages
 from harness.runtime import Stage, Store
 
 if TYPE_CHECKING:

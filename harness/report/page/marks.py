@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 from harness.registry.claims import Place, Qualitative, places
 from harness.registry.schema import Column
 from harness.report import view
-from harness.report.model import Cell, Report, Verdict
+from harness.report.model import Cell, Verdict
+from harness.report.results import Results
 from harness.report.view import signed
 
 MARGIN = 0.06
@@ -114,18 +115,18 @@ class Field(NamedTuple):
     verdict: str
 
 
-def overview(reports: Sequence[Report]) -> dict[str, Any] | None:
+def overview(tables: Sequence[Results]) -> dict[str, Any] | None:
     heads = (*FAMILIES, "other")
     lines: list[dict[str, Any]] = []
-    for report in reports:
-        table = report.table
+    for found in tables:
+        table = found.table
         if table.source is None:
             continue
         chosen: dict[str, Column] = {}
         for column in (table.main_column, *table.columns):
             family = (name for name in FAMILIES if column.benchmark.startswith(name))
             chosen.setdefault(next(family, "other"), column)
-        fields = [_field(report, chosen[head]) if head in chosen else None for head in heads]
+        fields = [_field(found, chosen[head]) if head in chosen else None for head in heads]
         name = f"Table {table.source.table}"
         lines.append({"id": table.id, "name": name, "title": table.title, "fields": fields})
     if not lines:
@@ -136,10 +137,11 @@ def overview(reports: Sequence[Report]) -> dict[str, Any] | None:
     }  # fmt: skip
 
 
-def _field(report: Report, column: Column) -> Field:
-    verdict, place = _claimed(report, column)
+def _field(results: Results, column: Column) -> Field:
+    report, (verdict, place) = results.report, _claimed(results, column)
+    cells = report.of_column(column.id)
     if verdict is None:
-        cell = _shown(report, column)
+        cell = max(cells, key=lambda cell: abs(cell.paper_gain or 0.0))
         place = cell.row, cell.column
         ours = (cell.gain, cell.gain_ci_low, cell.gain_ci_high)
         says, paper = f"row {cell.row}", cell.paper_gain
@@ -149,13 +151,12 @@ def _field(report: Report, column: Column) -> Field:
         says, paper = verdict.statement, _number(verdict.paper_margin)
     times, interval, at, cut = _in_units(*ours, paper)
     if ours[0] is None:
-        cells = (report.cell(row, column) for row in report.rows)
         times = "no gain" if any(cell.mean is not None for cell in cells) else "no number"
     summary = next((s for s in report.summary if s.column == column.id), None)
     known = summary is not None and summary.signs
     signs = f"{summary.signs_agree}/{summary.signs} signs" if summary and known else ""
     word, said = (None, "") if verdict is None else (verdict.word, verdict.text)
-    cell_id, name = f"{report.table_id}/{'/'.join(place)}", f"{column.benchmark}, {column.printed}"
+    cell_id, name = f"{report.table}/{'/'.join(place)}", f"{column.benchmark}, {column.printed}"
     return Field(cell_id, name, says, times, interval, *at, cut, signs, word, said)
 
 
@@ -183,25 +184,19 @@ def _number(printed: str | tuple[str, ...] | None) -> float | None:
         return None
 
 
-def _shown(report: Report, column: Column) -> Cell:
-    """Return the cell whose gain represents a column without a claim."""
-    cells = [cell for cell in report.cells if cell.column == column.id]
-    return max(cells, key=lambda cell: abs(cell.paper_gain or 0.0))
-
-
-def _claimed(report: Report, column: Column) -> tuple[Verdict | None, Place]:
+def _claimed(results: Results, column: Column) -> tuple[Verdict | None, Place]:
     """Return the verdict on the claim that a column decides, and the claim's first cell.
 
     Prefers the primary claim, then the first whose margin in the paper is a nonzero number.
     """
     deciding = {
         claim.id: places(claim.test)[0]
-        for claim in report.table.claims
+        for claim in results.table.claims
         if not isinstance(claim.test, Qualitative)
         if any(place[1] == column.id for place in places(claim.test))
     }
     found = sorted(
-        (verdict for verdict in report.verdicts if verdict.claim in deciding),
+        (verdict for verdict in results.verdicts if verdict.claim in deciding),
         key=lambda verdict: (not verdict.primary, not _number(verdict.paper_margin)),
     )
     return (found[0], deciding[found[0].claim]) if found else (None, ("", ""))

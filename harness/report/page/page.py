@@ -20,24 +20,23 @@ from typing import TYPE_CHECKING, Any
 from harness.registry.claims import Qualitative, places
 from harness.registry.declared import Deviation, deviations, natural, value_in
 from harness.registry.paper import the_paper
-from harness.registry.profile import Profile
+from harness.registry.profile import Profile, benchmark_of
 from harness.report import view
 from harness.report.answer import answer_to, finding, primary_of
 from harness.report.blocks import (
     column_blocks,
     control_blocks,
-    cost_block,
-    detail_blocks,
+    fact_blocks,
     found_blocks,
     summary_blocks,
-    worth_blocks,
 )
 from harness.report.claims import PRIMARY, measures, tally, totals
-from harness.report.model import GROUPS, Report, Verdict
+from harness.report.model import GROUPS, Verdict
 from harness.report.page.contents import Contents
 from harness.report.page.examples import JUDGED_RULE
 from harness.report.page.marks import axis_of, draw, overview
 from harness.report.render import environment
+from harness.report.results import Results
 from harness.report.view import Piece, label_parts, plain
 from harness.words import seeds_text
 
@@ -47,6 +46,9 @@ if TYPE_CHECKING:
 TEMPLATES = Path(__file__).resolve().parents[1] / "templates" / "page"
 
 SCRIPT = "page.js"
+
+SHORT = 12
+"""Number of fingerprint digits shown, enough to find the folder."""
 
 LONGEST = 2000
 """Maximum number of characters shown of a model's text."""
@@ -59,9 +61,9 @@ SENSITIVITY = ("Inadmissible", "Power", "Controls")
 
 
 def as_html(contents: Contents) -> str:
-    reports, profile = contents.reports, contents.profile
-    tables = [_table(report, contents) for report in reports]
-    origins = [report.origin for report in reports]
+    shown, profile = contents.tables, contents.profile
+    tables = [_table(it, contents) for it in shown]
+    origins = [it.report.origin for it in shown]
     script = hashlib.sha256((TEMPLATES / SCRIPT).read_bytes())
     finished = [origin.finished for origin in origins if origin.finished]
     known = deviations()
@@ -72,9 +74,9 @@ def as_html(contents: Contents) -> str:
             contents=contents,
             profile=profile,
             paper=the_paper(),
-            answer=answer_to(reports, contents.verdicts),
+            answer=answer_to(shown, contents.verdicts),
             script_digest=base64.b64encode(script.digest()).decode("ascii"),
-            overview=overview(reports),
+            overview=overview(shown),
             tables=tables,
             commits=sorted({commit for origin in origins for commit in origin.commits}),
             finished=max(finished, default=None),
@@ -82,7 +84,8 @@ def as_html(contents: Contents) -> str:
             counts=tally(contents.verdicts).words,
             primary=PRIMARY,
             totals=totals(contents.verdicts),
-            assumptions=_assumptions(reports),
+            assumptions=_assumptions(shown),
+            traces=traces(contents),
             discrepancies=[_deviation(d, profile) for d in known.discrepancies],
             ambiguities=[_deviation(a, profile) for a in known.ambiguities],
             departures=[_deviation(d, profile) for d in known.departures if d.at == profile.name],
@@ -94,21 +97,23 @@ def as_html(contents: Contents) -> str:
 # --- A table ---
 
 
-def _table(report: Report, contents: Contents) -> dict[str, Any]:
-    table, primary = report.table, primary_of(report.verdicts)
-    facts, seeds = view.facts(report), seeds_text(report.seeds)
+def _table(results: Results, contents: Contents) -> dict[str, Any]:
+    table, report, primary = results.table, results.report, primary_of(results.verdicts)
+    facts, seeds = view.facts(results), seeds_text(report.seeds)
     commits = ", ".join(report.origin.commits) or "none"
     done = len({cell.row for cell in report.cells if cell.mean is not None})
     several = f", seed{'s' * (len(report.seeds) > 1)} {seeds}" if done else ""
     by_reason: dict[str, list[str]] = {}
-    for row, reason in report.absent.items():
+    for row, reason in results.absent.items():
         by_reason.setdefault(plain(reason.removeprefix(f"`{row}` ")), []).append(row)
     benchmarks = itertools.groupby(column.benchmark for column in table.columns)
     return {
         "id": table.id,
+        "table": table,
         "report": report,
+        "verdicts": results.verdicts,
         "name": "Ours" if table.source is None else f"Table {table.source.table}",
-        "finding": finding(report, report.verdicts),
+        "finding": finding(results, results.verdicts),
         "word": "not_run" if primary is None else primary.word,
         "verdict": "no primary claim" if primary is None else primary.text,
         "progress": f"{done} of {len(report.rows)} rows{several}",
@@ -116,37 +121,60 @@ def _table(report: Report, contents: Contents) -> dict[str, Any]:
         "rows": view.row_names(report),
         "heads": [c.printed + (f" · {c.panel}" if c.panel else "") for c in table.columns],
         "groups": [(name, len(list(own))) for name, own in benchmarks],
-        "decimals": {column.id: view.our_decimals(report, column) for column in table.columns},
-        "blocks": list(_blocks(report)),
+        "decimals": {column.id: view.our_decimals(results, column) for column in table.columns},
+        "blocks": list(_blocks(results)),
         "facts": [fact for fact in facts if fact[0] not in SHOWN],
         "sensitivity": [fact for fact in facts if fact[0] in SENSITIVITY],
-        "worth": worth_blocks(report),
-        "study": [*control_blocks(report), *found_blocks(report)],
-        "summary": summary_blocks(report, intervals=True),
-        "details": detail_blocks(report) if report.has_numbers else [],
-        "cost": None if report.costs is None else cost_block(report, report.costs),
+        "found": [*control_blocks(results), *found_blocks(results)],
+        "summary": summary_blocks(results, intervals=True),
+        "details": fact_blocks(results) if report.has_numbers else [],
         "absent": [(", ".join(rows), reason) for reason, rows in by_reason.items()],
         "pictures": contents.table_pictures.get(table.id, ()),
     }
 
 
-def _blocks(report: Report) -> Iterator[dict[str, Any]]:
-    for column, block in zip(report.table.columns, column_blocks(report), strict=True):
-        cells = [report.cell(row, column) for row in report.rows]
-        axis, decimals = axis_of(cells), view.our_decimals(report, column)
+def _blocks(results: Results) -> Iterator[dict[str, Any]]:
+    table, report = results.table, results.report
+    for column, block in zip(table.columns, column_blocks(results), strict=True):
+        cells = [report.cell(row.id, column.id) for row in report.rows]
+        axis, decimals = axis_of(cells), view.our_decimals(results, column)
         lines = []
         for row, cell, (name, *figures) in zip(report.rows, cells, block.rows, strict=True):
             drawn = axis is not None and (cell.gain is not None or cell.paper_gain is not None)
             lines.append({
                 "row": row.id,
                 "label": name,
-                "reading": report.table.row(row.id).reading,
+                "reading": table.row(row.id).reading,
                 "figures": figures,
                 "has_number": cell.mean is not None,
                 "drawing": draw(cell, axis, decimals) if axis and drawn else None,
             })  # fmt: skip
-        ticks = f"x-{report.table.id}-{column.id}"
+        ticks = f"x-{table.id}-{column.id}"
         yield {**vars(block), "column": column.id, "axis": axis, "ticks": ticks, "lines": lines}
+
+
+def traces(contents: Contents) -> dict[str, dict[str, Any]]:
+    """Return what stands behind each run: rows that it serves, models, and stages by seed."""
+    traces: dict[str, dict[str, Any]] = {}
+    for found in contents.tables:
+        report, runs = found.report, {row.id: row.runs for row in found.report.rows}
+        for row, own in runs.items():
+            for name in own.values():
+                traces.setdefault(name, {"serves": {}, "seeds": {}, "judges": {}})
+                traces[name]["serves"][f"{report.table}/{row}"] = None
+        for cell in report.cells:
+            trace = traces[runs[cell.row][cell.column]]
+            trace |= {"reward_models": cell.reward_models, "creators": cell.creators}
+            benchmark = benchmark_of(found.profile, found.scores.reads[cell.column])
+            if benchmark is not None and cell.judge is not None:
+                trace["judges"][benchmark] = cell.judge
+            if report.origin.policies:
+                trace.setdefault("policies", report.origin.policies)
+    for name, own in contents.stages.items():
+        run, _, seed = name.split("/")
+        short = {what: fingerprint[:SHORT] for what, fingerprint in own.items()}
+        traces[run]["seeds"].setdefault(int(seed.removeprefix("seed")), {}).update(short)
+    return traces
 
 
 # --- Claims, assumptions, deviations ---
@@ -154,27 +182,27 @@ def _blocks(report: Report) -> Iterator[dict[str, Any]]:
 
 def _claim_groups(contents: Contents) -> list[dict[str, Any]]:
     """Return the claims of each table on the page, then those of the paper's figures."""
-    reports = {report.table_id: report for report in contents.reports}
-    of_tables = [verdict for report in contents.reports for verdict in report.verdicts]
-    others = [verdict for verdict in contents.verdicts if verdict.place not in reports]
+    tables = {it.table.id: it for it in contents.tables}
+    of_tables = [verdict for it in contents.tables for verdict in it.verdicts]
+    others = [verdict for verdict in contents.verdicts if verdict.place not in tables]
     groups: dict[str, dict[str, Any]] = {}
     for verdict in (*of_tables, *sorted(others, key=lambda it: natural(it.place))):
-        place, report = verdict.place, reports.get(verdict.place)
+        place, found = verdict.place, tables.get(verdict.place)
         title = place.replace("figure", "Figure ").capitalize()
-        if report is not None:
-            title = plain(report.table.heading)
-        made = {"place": place, "title": title, "linked": report is not None, "claims": []}
+        if found is not None:
+            title = plain(found.table.heading)
+        made = {"place": place, "title": title, "linked": found is not None, "claims": []}
         groups.setdefault(place, made)["claims"].append({
             "verdict": verdict,
             "measures": measures(verdict),
-            "basis": None if report is None else _basis(verdict, report),
+            "basis": None if found is None else _basis(verdict, found),
         })  # fmt: skip
     return list(groups.values())
 
 
-def _basis(verdict: Verdict, report: Report) -> str | None:
+def _basis(verdict: Verdict, results: Results) -> str | None:
     """Return which scores a claim's margin is computed from."""
-    table = report.table
+    table = results.table
     test = next(claim.test for claim in table.claims if claim.id == verdict.claim)
     if verdict.estimate is None or isinstance(test, Qualitative):
         return None
@@ -182,21 +210,21 @@ def _basis(verdict: Verdict, report: Report) -> str | None:
         f"{row} in {column} (run {table.row(row).run_id(table.column(column))})"
         for row, column in places(test)
     ]
-    seeds = ", ".join(map(str, report.seeds))
+    seeds = ", ".join(map(str, results.report.seeds))
     return f"per-prompt scores of {', '.join(cells)}; seeds {seeds}"
 
 
-def _assumptions(reports: Sequence[Report]) -> list[tuple[str, list[tuple[str, str, str]]]]:
+def _assumptions(shown: Sequence[Results]) -> list[tuple[str, list[tuple[str, str, str]]]]:
     """Return the settings by who sets them: name and value, source, and the tables they affect.
 
     A setting shared by all tables with assumptions is listed once, for `all`.
     """
     tables: dict[tuple[str, str, str, str], list[str]] = {}
-    for report in reports:
-        for item in report.assumptions:
+    for found in shown:
+        for item in found.report.assumptions:
             key = (item.group, item.name, item.value, item.source)
-            tables.setdefault(key, []).append(report.table.id)
-    planned = sum(bool(report.assumptions) for report in reports)
+            tables.setdefault(key, []).append(found.table.id)
+    planned = sum(bool(it.report.assumptions) for it in shown)
     groups: dict[str, list[tuple[str, str, str]]] = {name: [] for name in GROUPS}
     for (group, setting, value, source), where in tables.items():
         shared = "all" if len(where) == planned else ", ".join(where)

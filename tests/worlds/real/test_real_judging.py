@@ -25,9 +25,9 @@ from harness.pipeline.runs import plan_table
 from harness.pipeline.steps import rate_stage
 from harness.registry.declared import find_table, load_tables
 from harness.registry.profile import BenchmarkSettings, Profile
-from harness.report.build import StoredTable
+from harness.report.build import stored_results
+from harness.report.controls import KnownControls
 from harness.report.origin import origin_of
-from harness.report.rows import StoreReader
 from harness.runtime import Json, StageContext, Store, collect_provenance
 from harness.worlds.lookup import runtime_of
 from harness.worlds.real.benchmarks import benchmark_identity, judging_settings
@@ -273,7 +273,10 @@ def test_a_cell_says_not_available_and_why(paper: Profile, tmp_path: Path) -> No
         write_rows(output / "scores.parquet", [{"prompt_id": "", "column": "", "value": 0.0}])
         reasons = {"ae_lc": "no data", "ae_wr": "no data"}
         (output / "summary.json").write_text(json.dumps({"not_available": reasons}))
-    cells = {cell.column: cell for cell in StoredTable(runs, StoreReader(store)).cells}
+    cells = {
+        cell.column: cell
+        for cell in stored_results(runs, KnownControls(runs.profile, store)).report.cells
+    }
     for column in table.columns:
         missing = column.reads.startswith("ae_")
         expected = ("not_available", "no data") if missing else ("not_run", None)

@@ -1,0 +1,61 @@
+"""What was measured of a table at a profile, with its declarations as they are now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from harness.registry.claims import Claim
+from harness.registry.profile import Profile
+from harness.registry.schema import Table
+from harness.report.model import Report, RowFacts, Verdict
+from harness.report.scores import Measured, TableScores
+from harness.runtime import Store
+
+if TYPE_CHECKING:
+    from harness.evaluation.calibration import Calibration
+    from harness.pipeline.runs import TableRuns
+
+
+@dataclass(frozen=True)
+class Results:
+    """What was measured of a table at a profile: whatever is shown of it is a function of this.
+
+    Attributes:
+        report: The numbers, as pure data; of a store, without facts.
+        measured: The per-prompt scores.
+        judge: Returns the verdicts on claims about its rows; the place is their table or figure.
+        read_facts: Reads the facts of its rows.
+        runs: Its runs and the store that has them, if it is from one.
+        absent: Why rows have no numbers, except rows that simply have not run.
+        calibrations: The latest calibration of each real judge that the columns read, by benchmark.
+    """
+
+    table: Table
+    profile: Profile
+    report: Report
+    judge: Callable[[Sequence[Claim], str], Sequence[Verdict]]
+    measured: Measured = field(default_factory=dict)
+    read_facts: Callable[[], Sequence[RowFacts]] = tuple
+    runs: tuple[TableRuns, Store] | None = None
+    absent: Mapping[str, str] = field(default_factory=dict)
+    calibrations: Mapping[str, Calibration | None] = field(default_factory=dict)
+
+    @cached_property
+    def scores(self) -> TableScores:
+        return TableScores(self.report.rows, self.report.columns, self.report.seeds, self.measured)
+
+    @cached_property
+    def verdicts(self) -> Sequence[Verdict]:
+        return self.judge(self.table.claims, self.table.id)
+
+    @cached_property
+    def facts(self) -> Sequence[RowFacts]:
+        """What the stages of every row record besides scores, which requires reading them all."""
+        return self.read_facts()
+
+    @property
+    def whole_report(self) -> Report:
+        return self.report.model_copy(update={"facts": tuple(self.facts)})
