@@ -18,11 +18,10 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.2.0"
 
 __all__ = [
+    "Experiment",
     "Format",
     "HarnessError",
     "Reports",
-    "RunPlan",
-    "Selection",
     "UserError",
     "benchmark",
     "creator",
@@ -39,11 +38,10 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Experiment": "harness.selection.experiment",
     "Format": "harness.selection.names",
     "HarnessError": "harness.errors",
     "Reports": "harness.selection.reporting",
-    "RunPlan": "harness.selection.planning",
-    "Selection": "harness.selection.selection",
     "UserError": "harness.errors",
     "benchmark": "harness.extensions",
     "creator": "harness.extensions",
@@ -59,10 +57,9 @@ if TYPE_CHECKING:
     from harness.api import evaluate, list_profiles, list_tables, load, verify
     from harness.errors import HarnessError, UserError
     from harness.extensions import benchmark, creator, judge, loss, metric, reward, selector
+    from harness.selection.experiment import Experiment
     from harness.selection.names import Format
-    from harness.selection.planning import RunPlan
     from harness.selection.reporting import Reports
-    from harness.selection.selection import Selection
 
 
 def __getattr__(name: str) -> Any:

@@ -16,8 +16,8 @@ from harness.quiet import silence
 from harness.registry import declared
 from harness.registry.declared import GROUPS
 from harness.runtime import Store
+from harness.selection.experiment import Experiment, select
 from harness.selection.names import DEFAULT_PROFILE, Seeds
-from harness.selection.selection import Selection, select
 
 if TYPE_CHECKING:
     from harness.evaluation.scores import Evaluation
@@ -33,7 +33,7 @@ def load(
     rows: str | Iterable[str] | None = None,
     seeds: Seeds = None,
     plugins: Sequence[str] = (),
-) -> Selection:
+) -> Experiment:
     """Load a table, a figure, or several tables, to plan, run and report.
 
     Args:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from harness.report.answer import Answer
     from harness.runtime import EngineOptions
-    from harness.selection.selection import Selection
+    from harness.selection.experiment import Experiment
 
 VERSIONED = "schema_version"
 """First key of all JSON output."""
@@ -145,8 +145,8 @@ class RunArguments:
     ] = None
 
     @property
-    def selection(self) -> Selection:
-        from harness.selection.selection import select
+    def experiment(self) -> Experiment:
+        from harness.selection.experiment import select
 
         return select(self.table, self.profile, self.rows, self.seeds, self.settings)
 

@@ -22,7 +22,6 @@ from harness.worlds.needs import Missing
 if TYPE_CHECKING:
     from harness.registry.profile import Profile
     from harness.runtime import Stage
-    from harness.selection.selection import Selection
     from harness.worlds.embedded.files import Card
 
 TableArgument = Annotated[
@@ -99,14 +98,14 @@ def doctor(
 def _readiness(table: str | None, profile: str) -> Readiness:
     from harness.registry.declared import named_profile
     from harness.registry.profile import table_unsupported
-    from harness.selection.selection import select
+    from harness.selection.experiment import select
 
     asked = named_profile(profile)
     if table is None:
         return _readiness_of(asked)
     chosen = select(table, profile)
     try:
-        left = _left(chosen)
+        left = chosen.plan().pending
     except UserError:
         # What prevents planning may be among what the profile lacks.
         every = _readiness_of(asked, table=table)
@@ -135,12 +134,6 @@ def _readiness_of(
     )
 
 
-def _left(chosen: Selection) -> Sequence[Stage]:
-    """Return the pending stages of a table or group."""
-    planned = chosen.plan()
-    return planned.stages.pending(planned.store)
-
-
 class Downloaded(Output):
     fetched: list[str]
 
@@ -159,11 +152,11 @@ def download(
     # Set before importing huggingface_hub, which reads it once.
     os.environ["HF_HUB_OFFLINE"] = "0"
     from harness.registry.declared import named_profile
-    from harness.selection.selection import select
+    from harness.selection.experiment import select
     from harness.worlds.needs import Demand
     from harness.worlds.needs import download as fetch
 
-    left = None if table is None else _left(select(table, profile))
+    left = None if table is None else select(table, profile).plan().pending
     say = common.saying(console(stderr=as_json))
     found = fetch(Demand.of(named_profile(profile), left), say)
     if as_json:

@@ -11,7 +11,8 @@ from harness.cli import common
 from harness.cli.common import emit, text_table, unbroken
 
 if TYPE_CHECKING:
-    from harness.selection.planning import PlanSummary, RunPlan
+    from harness.selection.experiment import Experiment
+    from harness.selection.planning import PlanSummary
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -32,17 +33,17 @@ def plan(
     The time is scaled from finished stages in this store. Requests to paid endpoints are listed
     with their price. `all-offline` and `all` skip the tables that the profile can't run.
     """
-    show_plan(asked.selection.plan(jobs=asked.jobs), as_json, full)
+    show_plan(asked.experiment.plan(jobs=asked.jobs), as_json, full)
 
 
-def show_plan(planned: RunPlan, as_json: bool, full: bool = False) -> None:
+def show_plan(planned: Experiment, as_json: bool, full: bool = False) -> None:
     emit(planned.summary, as_json, lambda summary: _text(summary, planned.again, full))
 
 
 def _text(summary: PlanSummary, again: str, full: bool) -> Iterator[Any]:
     yield summary.headline
     if summary.left_out and not full:
-        yield f"Left out: {', '.join(it.table for it in summary.left_out)}."
+        yield f"Left out: {', '.join(summary.left_out)}."
     failures = summary.failures if full else summary.failures[:MOST_FAILURES]
     for failure in failures:
         yield f"failed: {failure.stage} ({failure.fingerprint[:12]}): {failure.reason}"
@@ -59,7 +60,7 @@ def _parts(summary: PlanSummary) -> Iterator[Any]:
     """Yield the stages by table and by kind."""
     if summary.tables:
         lines = [
-            (line.table, *map(str, (line.rows, line.runs, line.stages.total, line.stages.done)))
+            (line.table, *map(str, (line.rows, line.runs, line.total, line.done)))
             for line in summary.tables
         ]
         yield ""
@@ -75,8 +76,8 @@ def _parts(summary: PlanSummary) -> Iterator[Any]:
 
 def left_out(summary: PlanSummary) -> Iterator[str]:
     """Yield why tables are left out of a group."""
-    for item in summary.left_out:
-        yield f"left out: {item.table}: {'; '.join(item.reasons)}"
+    for table, reasons in summary.left_out.items():
+        yield f"left out: {table}: {reasons}"
 
 
 def _requests(summary: PlanSummary) -> Iterator[Any]:

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from harness.report.model import Verdict
     from harness.report.results import Results
     from harness.report.verify import Verified
+    from harness.selection.experiment import Experiment
     from harness.selection.reporting import Reports
-    from harness.selection.selection import Selection
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -85,8 +85,8 @@ def report(
     Without `--seeds`, each table shows its most complete seeds and names the others. `all-offline`
     and `all` skip the tables that the profile can't run, with a note.
     """
+    from harness.selection.experiment import select
     from harness.selection.reporting import format_by_ending
-    from harness.selection.selection import select
 
     if as_json and form not in (None, Format.json):
         raise UserError(f"`--json` and `--format {form}` contradict each other; leave one out")
@@ -186,7 +186,7 @@ def _in_a_line(results: Results) -> tuple[str, ...]:
     )
 
 
-def _page_place(chosen: Selection, *, published: bool) -> Path:
+def _page_place(chosen: Experiment, *, published: bool) -> Path:
     """Return the default file for a page, named after what it reports, regardless of seeds."""
     what = f"{chosen.id}-{chosen.profile.name}{'-published' if published else ''}"
     return project.work_dir() / f"report-{what}.html"

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
     from harness.runtime import Awaited, EngineOptions, Event, Tally
-    from harness.selection.planning import RunPlan
+    from harness.selection.experiment import Experiment
     from harness.selection.reporting import Reports
 
     Observe = Callable[[Event], None]
@@ -75,7 +75,7 @@ def run(
     skip the tables that the profile can't run, and end with one line per table instead of its
     report.
     """
-    planned = asked.selection.plan(jobs=asked.jobs, budget_usd=budget_usd)
+    planned = asked.experiment.plan(jobs=asked.jobs, budget_usd=budget_usd)
     if dry_run:
         show_plan(planned, as_json)
         raise typer.Exit(0)
@@ -83,13 +83,13 @@ def run(
 
 
 def _compute(
-    planned: RunPlan,
+    planned: Experiment,
     engine: EngineOptions,
     fail_fast: bool,
     as_json: bool,
 ) -> None:
     out = console(stderr=as_json)
-    common.print_all([planned.headline, *left_out(planned.summary)], out)
+    common.print_all([planned.summary.headline, *left_out(planned.summary)], out)
     with common.watching() as show:
         report = planned.run(
             engine=engine,
@@ -104,7 +104,7 @@ def _compute(
         raise typer.Exit(1)
 
 
-def _progress(planned: RunPlan, *, stderr: bool) -> AbstractContextManager[Observe]:
+def _progress(planned: Experiment, *, stderr: bool) -> AbstractContextManager[Observe]:
     from harness.pipeline.factory import EXPECTED_S
     from harness.runtime import Tally
 
@@ -112,14 +112,14 @@ def _progress(planned: RunPlan, *, stderr: bool) -> AbstractContextManager[Obser
     return progress(console(stderr=stderr), tally)
 
 
-def _print_report(report: Reports, out: Console, planned: RunPlan, as_json: bool) -> None:
+def _print_report(report: Reports, out: Console, planned: Experiment, as_json: bool) -> None:
     """Print a report, or a line per table if there are several."""
     if as_json:
         print_json(report.text(Format.json), report.answer)
         return
     out.print()
     show_report(report, out)
-    profile = planned.work.profile.asked_as
+    profile = planned.profile.asked_as
     if len(report.tables) == 1:
         more = (
             f"harness report {again(planned.name, profile)} --full (all columns, assumptions), "
@@ -132,7 +132,7 @@ def _print_report(report: Reports, out: Console, planned: RunPlan, as_json: bool
         common.print_all([*left_out(planned.summary), unbroken(f"\nMore: {more}")], out)
 
 
-def _print_failures(report: Reports, planned: RunPlan) -> None:
+def _print_failures(report: Reports, planned: Experiment) -> None:
     for title, reason in report.failed.items():
         note(f"failed: {title}: {reason}")
     number = 0 if report.outcome is None else len(report.outcome.skipped)

@@ -157,7 +157,7 @@ def _own(table: str, profile: str, show: Say) -> Iterator[tuple[str, Mapping[str
     """Sync MLflow with the store, the sweeps and the kept evaluations."""
     from harness.evaluation.scores import all_kept
     from harness.runtime import Store
-    from harness.selection.selection import select
+    from harness.selection.experiment import select
     from harness.selection.stored import stored_states, tracker_of
     from harness.sweep.conduct import sync_sweeps
     from harness.tracking import Mlflow, evaluation_records

@@ -70,7 +70,7 @@ def show(name: common.TableArgument, as_json: common.JsonOption = False) -> None
     from harness.overview import ShownFigure, show_table
     from harness.registry.declared import all_figures, named_table
     from harness.registry.figures import find_figure
-    from harness.selection.selection import is_figure
+    from harness.selection.experiment import is_figure
 
     if is_figure(name):
         figure = find_figure(all_figures(), name)

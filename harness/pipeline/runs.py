@@ -1,4 +1,4 @@
-"""The runs behind a table, a figure or a group of tables, and the cells that a run serves.
+"""The runs behind a table or a figure.
 
 A figure's runs are those of the rows it names, by table. It shows the rows that the profile can
 run; for the others the reason is kept.
@@ -247,62 +247,6 @@ def plan_figure(
     if own is not None:
         parts = {name: _asking(it, lambda run: {*run.asked, own}) for name, it in parts.items()}
     return FigureRuns(figure, profile, tuple(seeds), places, parts, lacking)
-
-
-@dataclass(frozen=True)
-class GroupRuns:
-    """The runs behind the tables of a group, planned together so that they share stages.
-
-    `left_out` maps the tables that the profile cannot run to the reasons.
-    """
-
-    id: str
-    profile: Profile
-    seeds: tuple[int, ...]
-    tables: tuple[TableRuns, ...]
-    left_out: Mapping[str, Sequence[str]]
-
-    @cached_property
-    def targets(self) -> list[Stage]:
-        return [stage for runs in self.tables for stage in runs.targets]
-
-    @cached_property
-    def runs(self) -> Mapping[tuple[str, int], Run]:
-        return {key: run for runs in self.tables for key, run in runs.runs.items()}
-
-
-Work = TableRuns | FigureRuns | GroupRuns
-
-
-def parts_of(work: Work) -> list[TableRuns]:
-    if isinstance(work, TableRuns):
-        return [work]
-    return list(work.parts.values() if isinstance(work, FigureRuns) else work.tables)
-
-
-def plan_group(
-    group: str, tables: Sequence[Table], profile: Profile, seeds: Sequence[int]
-) -> GroupRuns:
-    """Plan the runs behind the tables of a group that the profile can run."""
-    runnable, left_out = sorted_out(group, tables, profile)
-    runs = tuple(plan_table(table, profile, seeds) for table in runnable)
-    return GroupRuns(group, profile, tuple(seeds), runs, left_out)
-
-
-def sorted_out(
-    group: str, tables: Sequence[Table], profile: Profile
-) -> tuple[list[Table], dict[str, list[str]]]:
-    reasons = {table.id: table_unsupported(table, profile) for table in tables}
-    left_out = {name: why for name, why in reasons.items() if why}
-    if len(left_out) == len(tables):
-        raise UserError(
-            f"the profile `{profile.name}` can run no table of `{group}`:{_listed(left_out)}"
-        )
-    return [table for table in tables if not reasons[table.id]], left_out
-
-
-def _listed(left_out: Mapping[str, Sequence[str]]) -> str:
-    return "".join(f"\n  {name}: {'; '.join(reasons)}" for name, reasons in left_out.items())
 
 
 def topics_stage(topics: Topics, prompts: Stage) -> Stage:

@@ -13,10 +13,7 @@ from typing import TYPE_CHECKING
 from harness import project
 from harness.errors import UserError
 from harness.pipeline.runs import (
-    FigureRuns,
     TableRuns,
-    Work,
-    parts_of,
     plan_figure,
     plan_table,
     runnable,
@@ -41,6 +38,7 @@ from harness.report.model import Verdict
 from harness.report.view import row_names
 from harness.runtime import Store
 from harness.selection.names import DEFAULT_SEEDS, Format, Say, format_of, seeds_of
+from harness.selection.request import Request
 from harness.words import counted, seeds_text
 
 if TYPE_CHECKING:
@@ -184,29 +182,28 @@ def _figure_text(report: FigureReport, form: Format) -> str:
     return report.json_text() if form is Format.json else figure_markdown(report)
 
 
-def stored_tables(work: Work, store: Store) -> tuple[Results, ...]:
-    """Return the stored results of the work's tables; empty for a figure."""
+def stored_tables(request: Request) -> tuple[Results, ...]:
+    """Return the stored results of a request's tables; empty for a figure."""
     from harness.report.build import stored_results
     from harness.report.controls import KnownControls
 
-    if isinstance(work, FigureRuns):
-        return ()
-    known = KnownControls(work.profile, store)
-    return tuple(stored_results(runs, known) for runs in parts_of(work))
+    known = KnownControls(request.profile, request.store)
+    tables = request.parts if request.figure is None else ()
+    return tuple(stored_results(runs, known) for runs in tables)
 
 
 def reports_of_run(
-    work: Work, stored: Sequence[Results], store: Store, outcome: RunOutcome | None
+    request: Request, stored: Sequence[Results], outcome: RunOutcome | None
 ) -> Reports:
-    """Return the reports of work that was just run."""
+    """Return the reports of what was just run."""
     figure = None
-    if isinstance(work, FigureRuns):
+    if request.figure_runs is not None:
         from harness.report.figures.report import assemble_figure
 
-        figure = assemble_figure(work, store)
+        figure = assemble_figure(request.figure_runs, request.store)
     tables = [found.table for found in stored]
-    shown = dict.fromkeys((table.id for table in tables), work.seeds)
-    page = lambda: page_of(tables, work.profile, shown, store)  # noqa: E731
+    shown = dict.fromkeys((table.id for table in tables), request.planned_seeds)
+    page = lambda: page_of(tables, request.profile, shown, request.store)  # noqa: E731
     return Reports(tuple(stored), figure, outcome, page)
 
 

@@ -6,14 +6,7 @@ from collections.abc import Iterable
 
 from harness.errors import UserError
 from harness.pipeline.algorithm import Run
-from harness.pipeline.runs import (
-    FigureRuns,
-    ShownSeeds,
-    Work,
-    parts_of,
-    plan_table,
-    shown_seeds,
-)
+from harness.pipeline.runs import ShownSeeds, plan_table, shown_seeds
 from harness.project import work_dir
 from harness.registry.profile import Profile, supported_rows
 from harness.registry.schema import Table
@@ -24,6 +17,7 @@ from harness.runtime import Store
 from harness.runtime.files import BrokenEntry
 from harness.selection import names
 from harness.selection.names import Say, ignore
+from harness.selection.request import Request
 from harness.strict import Strict
 from harness.tracking import Mlflow, TableState, Tracker
 
@@ -75,11 +69,11 @@ def tracker_of(store: Store, warn: Say, watch: Say = ignore) -> Tracker:
     return Tracker(Mlflow(work_dir(), warn, watch=watch), store)
 
 
-def states_after(work: Work, tables: Iterable[Results]) -> list[TableState]:
-    """Return the states to track after running some work."""
-    if isinstance(work, FigureRuns):
+def states_after(request: Request, tables: Iterable[Results]) -> list[TableState]:
+    """Return the states to track after a run."""
+    if request.figure is not None:
         # A figure has no rows to track, only the runs of its tables' rows.
-        return [TableState(part) for part in parts_of(work)]
+        return [TableState(part) for part in request.parts]
     return [state for table in tables for state in states_of(table)]
 
 

@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 
 from harness.errors import HarnessError
 from harness.runtime import StageContext
-from harness.selection.selection import select
+from harness.selection.experiment import select
 
 KINDS = """prompts generate annotate select evolve pair mix join rewrite repeat train online answer
 judge reward_model held_out best_of_n""".split()
@@ -69,7 +69,7 @@ def planned(
     table: str, profile: str, seeds: Sequence[int], rows: Sequence[str] | None = None
 ) -> Any:
     """Return the runs behind a table."""
-    return select(table, profile, rows).work(tuple(seeds))
+    return select(table, profile, rows, seeds).parts[0]
 
 
 FRESH, AGAIN = "fresh", "again"

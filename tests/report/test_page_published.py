@@ -20,7 +20,7 @@ from harness.report.page.contents import Contents, from_results
 from harness.report.page.page import as_html, traces
 from harness.report.publication import published_folders, read_published
 from harness.report.view import our_decimals
-from harness.selection.selection import select
+from harness.selection.experiment import select
 
 MOST_BYTES = 8_000_000
 MOST_PAGES = 50

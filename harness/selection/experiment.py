@@ -1,6 +1,6 @@
-"""Selections: what is requested, by name, and what can be done with it.
+"""Experiments: tables or a figure at a profile, with rows and seeds, planned, run and reported.
 
-    select("table4")                 a table: `plan`, `run`, `report`, `publish`, `page`
+    select("table4")                 a table
     select("figure3")                a figure
     select("all-offline")            several tables, planned together
     select("./mine.yaml")            a table declared in the user's own file
@@ -12,108 +12,69 @@ figure or a group.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness import project
 from harness.errors import HarnessError, UserError
-from harness.project import store_dir, work_dir
+from harness.project import work_dir
 from harness.registry import declared
-from harness.registry.figures import Figure, find_figure
+from harness.registry.figures import find_figure
 from harness.registry.profile import Profile, table_at
 from harness.registry.schema import Table
-from harness.runtime import LOCAL, EngineOptions, Store
+from harness.runtime import LOCAL, EngineOptions
 from harness.selection.names import (
     DEFAULT_PROFILE,
-    DEFAULT_SEEDS,
     Say,
     Seeds,
-    again,
     ignore,
     parse_names,
     seeds_of,
     workers_of,
 )
-from harness.words import seeds_text
+from harness.selection.request import Request
 
 if TYPE_CHECKING:
-    from harness.pipeline.runs import FigureRuns, Work
     from harness.report.page.contents import Contents
     from harness.report.results import Results
     from harness.runtime import Event
-    from harness.selection.planning import RunPlan
+    from harness.selection.planning import PlanSummary
     from harness.selection.reporting import Reports
 
 
 @dataclass(frozen=True, repr=False)
-class Selection:
-    """A request: tables or a figure, rows, a profile and seeds.
-
-    Attributes:
-        name: The name it was requested by, as commands take it.
-        profile: The profile.
-        rows: Row ids of a table; None for all.
-        seeds: Root seeds; None for the first three when planning and running, and the most complete
-            ones when reporting.
-        tables: The tables: one, or the group's; empty for a figure.
-        figure: The figure, if it is one.
-        declared: All declared tables, by id.
-    """
-
-    name: str
-    profile: Profile
-    rows: tuple[str, ...] | None
-    seeds: tuple[int, ...] | None
-    tables: tuple[Table, ...]
-    figure: Figure | None
-    declared: Mapping[str, Table]
-
-    def __repr__(self) -> str:
-        seeds = "" if self.seeds is None else f", seeds {seeds_text(self.seeds)}"
-        rows = "" if self.rows is None else f", rows {', '.join(self.rows)}"
-        return f"<{self.id} on {self.profile.name}{rows}{seeds}>"
-
-    @property
-    def is_group(self) -> bool:
-        """Whether it is a group of tables."""
-        return self.name in declared.GROUPS
-
-    @property
-    def id(self) -> str:
-        """The id of the table, figure or group."""
-        if self.figure is not None:
-            return self.figure.id
-        return self.name if self.is_group else self.tables[0].id
-
-    @property
-    def again(self) -> str:
-        """Command-line arguments for the same, with all rows and remembered seeds."""
-        return again(self.name, self.profile.asked_as)
+class Experiment(Request):
+    """Tables or a figure at a profile, planned, run and reported."""
 
     def plan(
         self, seeds: Seeds = None, jobs: int | None = None, *, budget_usd: float | None = None
-    ) -> RunPlan:
-        """Return what a run would compute, and how much is done.
+    ) -> Experiment:
+        """Return the experiment with these, after checking that the profile can run it.
 
-        A group's tables that the profile cannot run are left out.
+        Its `summary` is what a run would compute, and how much is done. A group's tables that the
+        profile cannot run are left out.
 
         Args:
-            seeds: Root seeds; by default the selection's, else 0 to 2.
+            seeds: Root seeds; by default the experiment's, else 0 to 2.
             jobs: Number of workers; one per core by default.
             budget_usd: Dollars after which no request is sent to an endpoint.
-
-        Raises:
-            UserError: The profile cannot run it, a row does not exist, or a number is invalid.
         """
-        from harness.selection.planning import RunPlan
-
-        work = self.work(self._asked(seeds) or seeds_of(DEFAULT_SEEDS))
         workers_of(jobs)
         if budget_usd is not None and not 0.0 <= budget_usd < float("inf"):
             raise UserError(f"--budget-usd is {budget_usd:g}; give dollars, 0 or more")
-        return RunPlan(work, Store(store_dir()), self.name, jobs, budget_usd)
+        planned = replace(self, seeds=self._asked(seeds), jobs=jobs, budget_usd=budget_usd)
+        assert planned.parts
+        return planned
+
+    @cached_property
+    def summary(self) -> PlanSummary:
+        """What is done and what is left."""
+        from harness.selection.planning import summary_of
+
+        return summary_of(self)
 
     def run(
         self,
@@ -122,31 +83,51 @@ class Selection:
         *,
         engine: EngineOptions = LOCAL,
         fail_fast: bool = False,
-        on_event: Callable[[Event], None] | None = None,
+        on_event: Callable[[Event], None] = ignore,
+        watch: AbstractContextManager[Callable[[Event], None]] | None = None,
+        on_note: Say = ignore,
+        on_tracking: Say = ignore,
+        on_report: Callable[[Reports], None] = ignore,
     ) -> Reports:
-        """Compute what is missing, track it in MLflow, and report it, as `RunPlan.run` does.
+        """Compute what is missing, track it in MLflow, and report it.
+
+        Completed stages are kept: after an interruption or a failure, the same call resumes.
 
         Args:
-            seeds: Root seeds; by default the selection's, else 0 to 2.
+            seeds: Root seeds; by default the experiment's, else 0 to 2.
             jobs: Number of workers; one per core by default.
             engine: Where stages are computed; this machine by default.
             fail_fast: Stop at the first failure instead of continuing with independent stages.
             on_event: Called with the engine's events as they happen.
+            watch: Entered while stages are computed; yields another such callback.
+            on_note: Called with messages about what will not be measured, and an unavailable
+                tracking server.
+            on_tracking: Called with how far the last writing to MLflow has come.
+            on_report: Called with the reports before tracking finishes, which may wait for a
+                server.
+
+        Returns:
+            The reports; `failed` maps failed stages to reasons.
         """
-        watch = nullcontext(on_event) if on_event is not None else None
-        return self.plan(seeds, jobs).run(engine=engine, fail_fast=fail_fast, watch=watch)
+        from harness.selection.running import Running
+
+        planned = self
+        if seeds is not None or jobs is not None:
+            planned = self.plan(seeds, jobs or self.jobs, budget_usd=self.budget_usd)
+        run = Running(planned, engine, fail_fast, on_note, on_tracking)
+        return run.run(watch or nullcontext(on_event), on_report)
 
     def report(self, seeds: Seeds = None, on_note: Say = ignore) -> Reports:
         """Report what is in the store, without computing anything.
 
         Args:
-            seeds: Root seeds; by default the selection's, else each table's most complete ones.
+            seeds: Root seeds; by default the experiment's, else each table's most complete ones.
             on_note: Called with messages about seeds and tables left out.
 
         Raises:
             UserError: The profile cannot run it, or a row does not exist.
         """
-        from harness.pipeline.runs import runnable
+        from harness.pipeline.runs import plan_figure, runnable
         from harness.report.build import stored_results, with_all_rows
         from harness.report.controls import KnownControls
         from harness.report.figures.report import assemble_figure
@@ -156,12 +137,12 @@ class Selection:
             asked = self._asked(seeds) or seeds_shown_of_figure(
                 self.figure, self.declared, self.profile
             )
-            runs = self._figure_runs(self.figure, asked)
-            return Reports(figure=assemble_figure(runs, Store(store_dir())))
+            runs = plan_figure(self.figure, self.declared, self.profile, asked)
+            return Reports(figure=assemble_figure(runs, self.store))
         if not self.is_group:
             tables = [self._stored(self.tables[0], seeds, on_note)]
             return Reports(tuple(tables), page=lambda: self.page(seeds))
-        tables, known = [], KnownControls(self.profile, Store(store_dir()))
+        tables, known = [], KnownControls(self.profile, self.store)
         for table in self.tables:
             some, lacking = runnable(table, self.profile, self._shown(table, seeds, on_note))
             if some is None:
@@ -185,7 +166,7 @@ class Selection:
         """Render an HTML page of the tables, with the figures drawn from their rows.
 
         Args:
-            seeds: Root seeds; by default the selection's, else each table's most complete ones.
+            seeds: Root seeds; by default the experiment's, else each table's most complete ones.
             published: Show published results instead of the store.
             on_note: Called with messages about seeds left out.
         """
@@ -195,7 +176,7 @@ class Selection:
         if published:
             return as_html(self._published_contents())
         shown = {table.id: self._shown(table, seeds, on_note) for table in self.tables}
-        return page_of(self.tables, self.profile, shown, Store(store_dir()))
+        return page_of(self.tables, self.profile, shown, self.store)
 
     def findings(self) -> str:
         """Return `results/README.md`: the tables' published findings as generated sentences."""
@@ -253,13 +234,14 @@ class Selection:
     def _publish_group(
         self, results_dir: Path, allow_fewer: bool, seeds: Seeds, on_note: Say
     ) -> None:
-        from harness.pipeline.runs import sorted_out
         from harness.report.publication import Refused
         from harness.report.publish import publish
 
-        whole, left_out = sorted_out(self.name, self.tables, self.profile)
         refused = []
-        for table in whole:
+        for table in self.tables:
+            if table.id in self.left_out:
+                on_note(f"left out: {table.id}: {self.left_out[table.id]}")
+                continue
             # A fresh reader: the controls may just have been published.
             found, name = self._stored(table, seeds, on_note), table.id
             states = [cell.state for cell in found.report.cells]
@@ -275,33 +257,8 @@ class Selection:
             except Refused as error:
                 refused.append(name)
                 on_note(str(error))
-        for name, reasons in left_out.items():
-            on_note(f"left out: {name}: {'; '.join(reasons)}")
         if refused:
             raise HarnessError(f"not published, for the reasons above: {', '.join(refused)}")
-
-    def work(self, seeds: Sequence[int]) -> Work:
-        """Return the runs behind it; for a group, without tables the profile cannot run.
-
-        Raises:
-            UserError: The profile cannot run it, or a row does not exist.
-        """
-        from harness.pipeline.runs import plan_group, plan_table
-
-        if self.is_group:
-            return plan_group(self.name, self.tables, self.profile, seeds)
-        if self.figure is None:
-            return plan_table(self.tables[0], self.profile, seeds, self.rows)
-        runs = self._figure_runs(self.figure, seeds)
-        if runs.runs:
-            return runs
-        reasons = "; ".join(dict.fromkeys(runs.lacking.values()))
-        raise UserError(f"`{self.name}` cannot run on the profile `{self.profile.name}`: {reasons}")
-
-    def _figure_runs(self, figure: Figure, seeds: Sequence[int]) -> FigureRuns:
-        from harness.pipeline.runs import plan_figure
-
-        return plan_figure(figure, self.declared, self.profile, seeds)
 
     def _stored(self, table: Table, seeds: Seeds, on_note: Say) -> Results:
         """Return a table's stored results."""
@@ -310,7 +267,7 @@ class Selection:
         from harness.report.controls import KnownControls
 
         runs = plan_table(table, self.profile, self._shown(table, seeds, on_note), self.rows)
-        return stored_results(runs, KnownControls(self.profile, Store(store_dir())))
+        return stored_results(runs, KnownControls(self.profile, self.store))
 
     def _published_contents(self) -> Contents:
         from harness.report.page.contents import from_results
@@ -333,7 +290,7 @@ def select(
     rows: str | Iterable[str] | None = None,
     seeds: Seeds = None,
     settings: Sequence[str] | None = None,
-) -> Selection:
+) -> Experiment:
     """Select a table, a figure or a group of tables by name.
 
     Args:
@@ -364,7 +321,7 @@ def select(
         tables = (table,)
     scale = declared.named_profile(varied(profile, settings) if settings else profile)
     tables = tuple(table_at(table, scale) for table in tables)
-    return Selection(name, scale, wanted, asked, tables, figure, known)
+    return Experiment(name, scale, wanted, asked, tables, figure, known)
 
 
 def is_figure(name: str) -> bool:

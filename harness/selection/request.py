@@ -1,0 +1,148 @@
+"""What is asked of an experiment, and the runs behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from harness.errors import UserError
+from harness.project import store_dir
+from harness.registry import declared
+from harness.registry.figures import Figure
+from harness.registry.profile import Profile, table_unsupported
+from harness.registry.schema import Table
+from harness.runtime import Plan, Stage, Store
+from harness.runtime.crew import visible_gpus
+from harness.selection.names import DEFAULT_SEEDS, again, seeds_of, workers_of
+from harness.words import seeds_text
+
+if TYPE_CHECKING:
+    from harness.pipeline.algorithm import Run
+    from harness.pipeline.runs import FigureRuns, TableRuns
+
+
+@dataclass(frozen=True, repr=False)
+class Request:
+    """Tables or a figure, rows, a profile and seeds.
+
+    Attributes:
+        name: The name it was requested by, as commands take it.
+        profile: The profile.
+        rows: Row ids of a table; None for all.
+        seeds: Root seeds; None for the first three when planning and running, and the most complete
+            ones when reporting.
+        tables: The tables: one, or the group's; empty for a figure.
+        figure: The figure, if it is one.
+        declared: All declared tables, by id.
+        jobs: Maximum concurrent stages; None for as many as there are GPUs or cores for.
+        budget_usd: Dollars after which no request is sent to an endpoint, if limited.
+    """
+
+    name: str
+    profile: Profile
+    rows: tuple[str, ...] | None
+    seeds: tuple[int, ...] | None
+    tables: tuple[Table, ...]
+    figure: Figure | None
+    declared: Mapping[str, Table]
+    jobs: int | None = None
+    budget_usd: float | None = None
+
+    def __repr__(self) -> str:
+        seeds = "" if self.seeds is None else f", seeds {seeds_text(self.seeds)}"
+        rows = "" if self.rows is None else f", rows {', '.join(self.rows)}"
+        return f"<{self.id} on {self.profile.name}{rows}{seeds}>"
+
+    @property
+    def is_group(self) -> bool:
+        """Whether it is a group of tables."""
+        return self.name in declared.GROUPS
+
+    @property
+    def id(self) -> str:
+        """The id of the table, figure or group."""
+        if self.figure is not None:
+            return self.figure.id
+        return self.name if self.is_group else self.tables[0].id
+
+    @property
+    def again(self) -> str:
+        """The `harness run` arguments that compute it."""
+        rows: Sequence[str] = ()
+        if len(self.tables) == 1 and len(self.parts[0].rows) < len(self.tables[0].rows):
+            rows = self.parts[0].row_ids
+        return again(self.name, self.profile.asked_as, self.planned_seeds, rows)
+
+    @property
+    def planned_seeds(self) -> tuple[int, ...]:
+        """Its seeds, or the first three."""
+        return self.seeds or seeds_of(DEFAULT_SEEDS)
+
+    @cached_property
+    def store(self) -> Store:
+        """What has been computed."""
+        return Store(store_dir())
+
+    @cached_property
+    def figure_runs(self) -> FigureRuns | None:
+        """The runs behind a figure."""
+        from harness.pipeline.runs import plan_figure
+
+        if self.figure is None:
+            return None
+        return plan_figure(self.figure, self.declared, self.profile, self.planned_seeds)
+
+    @cached_property
+    def left_out(self) -> dict[str, str]:
+        """Why tables of a group are left out."""
+        if not self.is_group:
+            return {}
+        reasons = {table.id: table_unsupported(table, self.profile) for table in self.tables}
+        return {name: "; ".join(why) for name, why in reasons.items() if why}
+
+    @cached_property
+    def parts(self) -> tuple[TableRuns, ...]:
+        """The runs behind each table, or behind a figure's rows by table."""
+        from harness.pipeline.runs import plan_table
+
+        if self.figure_runs is not None:
+            lacking, found = self.figure_runs.lacking, [*self.figure_runs.parts.values()]
+        else:
+            lacking = self.left_out
+            tables = [table for table in self.tables if table.id not in lacking]
+            found = [plan_table(it, self.profile, self.planned_seeds, self.rows) for it in tables]
+        if not found:
+            reasons = "".join(f"\n  {name}: {why}" for name, why in lacking.items())
+            raise UserError(
+                f"`{self.name}` cannot run on the profile `{self.profile.name}`:{reasons}"
+            )
+        return tuple(found)
+
+    @cached_property
+    def runs(self) -> Mapping[tuple[str, int], Run]:
+        """All distinct runs, by run id and seed."""
+        return {key: run for part in self.parts for key, run in part.runs.items()}
+
+    @cached_property
+    def stages(self) -> Plan:
+        """All distinct stages, inputs first."""
+        if self.figure_runs is not None:
+            return Plan(self.figure_runs.targets)
+        return Plan(stage for part in self.parts for stage in part.targets)
+
+    @cached_property
+    def pending(self) -> tuple[Stage, ...]:
+        """The stages that were not done when this was first asked."""
+        return self.stages.pending(self.store)
+
+    @property
+    def workers(self) -> int:
+        """Number of stages computed at once, by default as many as there are GPUs or cores for."""
+        profile, cores = self.profile, workers_of(self.jobs)
+        if self.jobs:
+            return self.jobs
+        if profile.hardware is not None and not profile.hardware.on_cpu:
+            return max(1, len(visible_gpus()))
+        return max(1, cores // profile.threads)
