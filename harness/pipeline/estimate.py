@@ -7,7 +7,7 @@ none, there is no estimate.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, cast
 
 from harness.endpoint.access import price_of
@@ -196,15 +196,3 @@ def _size(stage: Stage) -> float:
     if stage.kind == "online":
         return float(max(1, _steps(stage)))
     return float(max(1, prompts_of(stage)) * int(s.get("epochs", 1)) * int(s.get("n", 1)))
-
-
-def left_s(
-    stages: Collection[Stage], seconds: Mapping[str, float], held: Mapping[str, int], workers: int
-) -> float:
-    """Return the expected seconds until all stages, inputs first, are done."""
-    ends: dict[str, float] = {}
-    for stage in stages:
-        begins = max((ends.get(it.fingerprint, 0.0) for it in stage.inputs.values()), default=0.0)
-        ends[stage.fingerprint] = begins + seconds[stage.fingerprint]
-    work = sum(seconds[stage.fingerprint] * held.get(stage.kind, 1) for stage in stages)
-    return max(work / workers, max(ends.values(), default=0.0))

@@ -17,9 +17,9 @@ from harness.errors import UserError
 from harness.registry.profile import REWARD_JUDGE, Profile
 from harness.registry.recipe import RewardRole
 from harness.registry.serving import ServedRole, variable
-from harness.runtime import Engine, Need, Needs, Store
+from harness.runtime import Engine, Need, Needs, Plan, Store
+from harness.runtime.plan import Schedule
 from harness.runtime.stage import Json, Stage
-from harness.serving.turns import Turn, turns
 from harness.worlds import World
 from harness.worlds.needs import asked_by, policy_of, served_here
 
@@ -144,12 +144,20 @@ def engine_of(
     )
 
 
+@dataclass
+class Turn:
+    """Consecutive stages with the same loaded, or None if they need nothing."""
+
+    role: str | None
+    stages: list[Stage]
+
+
 @dataclass(frozen=True)
 class Turns:
     """What uses this machine's GPUs at which stage, if the harness serves models itself.
 
     A stage queries the servers of some roles, or has the GPU to itself, to train or to run a reward
-    model. Stages run in turns, each with what it needs loaded (`harness.serving.turns`). On one GPU
+    model. Stages run in turns, each with what it needs loaded. On one GPU
     a turn is all stages answered by the same policy, with one server; on several, it is all stages
     in which policies answer, each with its own server.
     """
@@ -176,8 +184,30 @@ class Turns:
         reads = str(stage.settings.get("judge", "")).startswith(REWARD_JUDGE)
         return stage.kind if loads or reads else None
 
-    def order(self, stages: Sequence[Stage]) -> list[Turn[Stage]]:
-        return turns(stages, lambda stage: stage.inputs.values(), self.wanted)
+    def order(self, stages: Sequence[Stage]) -> list[Turn]:
+        """Order stages, inputs first, so that what is loaded changes rarely (greedily).
+
+        What is loaded next is for the ready stage with the longest chain, so a run's final stages,
+        its judgments, are left until nothing else can run.
+        """
+        schedule = Schedule(Plan(stages), stages, dict.fromkeys(KINDS, 1.0))
+        wanted = {stage: self.wanted(stage) for stage in stages}
+        loaded: str | None = None
+        order: list[Turn] = []
+        while schedule.left:
+            stage = (
+                schedule.take(lambda it: wanted[it] is None)
+                or schedule.take(lambda it, role=loaded: wanted[it] == role)  # type: ignore[misc]
+                or schedule.take()
+            )
+            assert stage is not None
+            role = wanted[stage]
+            loaded = role or loaded
+            if not order or order[-1].role != role:
+                order.append(Turn(role, []))
+            order[-1].stages.append(stage)
+            schedule.finish(stage)
+        return order
 
     def _is_answered(self, stage: Stage) -> bool:
         """Return whether a stage's answers come from the profile's policy server."""

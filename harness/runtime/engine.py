@@ -17,6 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Literal, Self
 
@@ -226,13 +227,14 @@ class _Run:
                 self._crew.give(stage)
         return events
 
-    def _room(self) -> Callable[[str], bool]:
-        """Return whether there is room for a kind; GPUs are kept for a more urgent stage."""
+    def _room(self) -> Callable[[Stage], bool]:
+        """Return whether there is room for a stage; GPUs are kept for a more urgent one."""
         needs, crew = self._crew.needs, self._crew
         asked = sum(needs.of(stage.kind).uses_endpoint for stage in crew.at_work)
         most = math.inf if needs.max_endpoint_stages is None else needs.max_endpoint_stages
         kept = False
 
+        @cache
         def room(kind: str) -> bool:
             nonlocal kept
             need = needs.of(kind)
@@ -242,7 +244,7 @@ class _Run:
             kept = kept or (need.gpus > 0 and not fits)
             return fits
 
-        return room
+        return lambda stage: room(stage.kind)
 
     def _stop(self) -> list[Event]:
         """Drop what is left if the disk is full, or after a failure with `fail_fast`."""

@@ -63,12 +63,14 @@ class Plan:
             for kind, seconds in recorded.items()
         }
 
-    def chains(self, pending: Iterable[Stage], durations: Mapping[str, float]) -> dict[str, float]:
+    def chains(
+        self, pending: Iterable[Stage], seconds: Callable[[Stage], float]
+    ) -> dict[str, float]:
         """Return the seconds of the longest chain that each pending stage (in order) starts."""
         chains: dict[str, float] = {}
         for stage in reversed(list(pending)):
             after = (chains.get(d.fingerprint, 0.0) for d in self.dependants[stage.fingerprint])
-            chains[stage.fingerprint] = durations[stage.kind] + max(after, default=0.0)
+            chains[stage.fingerprint] = seconds(stage) + max(after, default=0.0)
         return chains
 
 
@@ -96,7 +98,7 @@ class Schedule:
     ) -> None:
         self._plan = plan
         self._unsettled = {stage.fingerprint: stage for stage in pending}
-        chains = plan.chains(self._unsettled.values(), durations)
+        chains = plan.chains(self._unsettled.values(), lambda stage: durations[stage.kind])
         self._rank = {
             fingerprint: (-chains[fingerprint], position)
             for position, fingerprint in enumerate(self._unsettled)
@@ -117,13 +119,10 @@ class Schedule:
     def left(self) -> list[Stage]:
         return list(self._unsettled.values())
 
-    def take(self, room: Callable[[str], bool] = lambda kind: True) -> Stage | None:
-        """Take and return the most urgent ready stage that there is room for, or None."""
-        has_room: dict[str, bool] = {}
+    def take(self, fits: Callable[[Stage], bool] = lambda stage: True) -> Stage | None:
+        """Take and return the most urgent ready stage that fits, or None."""
         for position, stage in enumerate(self._ready):
-            if stage.kind not in has_room:
-                has_room[stage.kind] = room(stage.kind)
-            if has_room[stage.kind]:
+            if fits(stage):
                 return self._ready.pop(position)
         return None
 
@@ -336,11 +335,8 @@ class Tally:
 
     def remaining_s(self) -> float:
         """Return the expected seconds left: the minimum possible with `jobs` workers."""
-        durations = self._durations()
-        left = self._left(durations)
-        chains = self._plan.chains(self._open.values(), durations)
-        for stage in self.running:
-            chains[stage.fingerprint] += left[stage.fingerprint] - durations[stage.kind]
+        left = self._left(self._durations())
+        chains = self._plan.chains(self._open.values(), lambda stage: left[stage.fingerprint])
         return max(sum(left.values()) / self._jobs, max(chains.values(), default=0.0))
 
     def _durations(self) -> dict[str, float]:

@@ -10,7 +10,6 @@ from harness.pipeline.estimate import (
     PaidRequests,
     Timings,
     finished_stages,
-    left_s,
     requests_of,
 )
 from harness.pipeline.factory import needs_of
@@ -184,5 +183,6 @@ def _estimate(experiment: Request) -> tuple[float | None, list[str]]:
     if untimed := {stage.kind: None for stage in left if stage.fingerprint not in known}:
         return None, list(untimed)
     needs = needs_of(profile)
-    held = {stage.kind: needs.of(stage.kind).gpus or 1 for stage in left}
-    return left_s(left, known, held, experiment.workers), []
+    work = sum(known[it.fingerprint] * (needs.of(it.kind).gpus or 1) for it in left)
+    chains = experiment.stages.chains(left, lambda stage: known[stage.fingerprint])
+    return max(work / experiment.workers, max(chains.values(), default=0.0)), []

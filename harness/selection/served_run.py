@@ -14,7 +14,7 @@ from pathlib import Path
 
 from harness.endpoint.access import MOST_CONCURRENCY
 from harness.errors import HarnessError
-from harness.pipeline.factory import Turns
+from harness.pipeline.factory import Turn, Turns
 from harness.registry.profile import Profile
 from harness.registry.serving import ServedRole, variable
 from harness.runtime import (
@@ -31,7 +31,6 @@ from harness.runtime import (
 from harness.runtime.stage import fingerprint_of
 from harness.serving.engines import identity
 from harness.serving.servers import At, Policy, Servers
-from harness.serving.turns import Turn
 from harness.worlds import lookup
 from harness.worlds.needs import policy_of
 from harness.worlds.real.models import identity_of
@@ -94,7 +93,7 @@ class ServedRun:
             ) from None
         return RunOutcome(tuple(self.finished), self.failed, self.skipped)
 
-    def _take(self, turn: Turn[Stage], servers: Servers) -> None:
+    def _take(self, turn: Turn, servers: Servers) -> None:
         """Compute the stages of a turn, skipping those that depend on a failed one."""
         ready: list[Stage] = []
         for stage in turn.stages:
@@ -153,7 +152,7 @@ class ServedRun:
         self.on_event(event)
 
     @contextmanager
-    def _served(self, turn: Turn[Stage], servers: Servers) -> Iterator[None]:
+    def _served(self, turn: Turn, servers: Servers) -> Iterator[None]:
         """Keep exactly what a turn needs loaded for the duration of the block."""
         first = turn.stages[0]
         roles = self.turns.roles(first)

@@ -11,7 +11,7 @@ import pytest
 from toy_identities import NamedWorld
 
 from harness.pipeline.algorithm import Planner, Run
-from harness.pipeline.estimate import Timings, finished_stages, left_s, requests_of
+from harness.pipeline.estimate import Timings, finished_stages, requests_of
 from harness.registry.profile import Profile, load_profiles
 from harness.registry.recipe import Recipe
 from harness.runtime import Plan, Store
@@ -120,17 +120,6 @@ def test_what_was_never_timed_has_no_time_unless_it_runs_no_model(planner: Plann
     untimed = {stage.kind for stage in stages if nothing.seconds(stage) is None}
     assert untimed == {"generate", "annotate", "evolve", "train", "answer", "judge"}
     assert all(shipped.seconds(stage) for stage in stages)
-
-
-def test_what_is_left_takes_its_longest_chain_or_its_work_shared_by_workers() -> None:
-    """Two chains of 3 + 4 s: 14 s alone, 7 s by two or more; by two if each second takes both."""
-    first = [Stage("a", 1, {"n": n}, {}) for n in range(2)]
-    second = [Stage("b", 1, {}, {"before": stage}) for stage in first]
-    stages = first + second
-    seconds = {stage.fingerprint: 3.0 if stage.kind == "a" else 4.0 for stage in stages}
-    assert [left_s(stages, seconds, {}, workers) for workers in (1, 2, 9)] == [14, 7, 7]
-    assert left_s(stages, seconds, {"b": 2}, 2) == (6 + 16) / 2
-    assert left_s([], seconds, {}, 2) == 0
 
 
 def test_the_stages_of_a_store_are_read_with_their_inputs(planner: Planner, tmp_path: Path) -> None:

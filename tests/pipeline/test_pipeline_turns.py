@@ -75,3 +75,17 @@ def test_what_nobody_asks_is_not_served(tmp_path: Path) -> None:
         served(serving={"creator": other})
     with pytest.raises(ValueError, match="must have the profile's `engine` and `dtype`"):
         served(serving={"policy": {**SERVED, "dtype": "float32"}})
+
+
+def test_stages_come_once_after_their_inputs_and_judgments_wait_for_each_other() -> None:
+    """A run of answers and a judgment, and one that trains before: both are judged at the end."""
+    creator = {"rewriting": {"model": "owner/creator"}}
+    short = stage("evolve", **creator, inputs={"of": stage("annotate", number=1)})
+    trained = stage("train", inputs={"of": stage("annotate", number=2)})
+    long = stage("evolve", **creator, inputs={"of": trained})
+    stages = list(Plan([short, long]))
+    order = Turns(served()).order(stages)
+    assert [turn.role for turn in order] == ["annotate", "train", "creator"]
+    flat = [each for turn in order for each in turn.stages]
+    assert sorted(map(stages.index, flat)) == list(range(len(stages)))
+    assert all(flat.index(it) < flat.index(each) for each in flat for it in each.inputs.values())
