@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
@@ -90,7 +89,7 @@ def command_of(name: str) -> Callable[..., None]:
             emit(found, as_json, lambda found: [unbroken(f"{found.judge}: {found.text}")])
             return
         done = evaluating.evaluate(name, options, note, _progress())
-        _show_done(done, "judgments", track=options.track, as_json=as_json)
+        _show_done(done, track=options.track, as_json=as_json)
 
     return evaluate
 
@@ -128,24 +127,17 @@ def fetch(benchmarks: BenchmarksArgument = None, as_json: common.JsonOption = Fa
 @group.command("lm_eval", epilog="Example: harness evaluate lm_eval --results results.json")
 @common.takes(LmEvalOptions)
 def lm_eval(options: LmEvalOptions, as_json: common.JsonOption = False) -> None:
-    """Run table 9's six tasks with lm-evaluation-harness, or score results it wrote.
-
-    Data sets and models come from the hub's cache; HF_HUB_OFFLINE=0 lets them be fetched.
-    """
+    """Score results of table 9's six tasks that lm-evaluation-harness wrote."""
     from harness.evaluation.benchmarks import lm_eval as tasks
     from harness.evaluation.scores import Evaluated
 
     columns = parse_names(options.tasks)
     asked = tasks.TASKS if columns is None else tasks.tasks_of(columns)
-    if options.results is not None:
-        found = tasks.evaluate_results(tasks.read_results(options.results), options.model, asked)
-        done = Evaluated([found], options.results)
-    elif options.model is not None:
-        url = os.environ.get("HARNESS_SOLVER_URL")
-        done = tasks.evaluate(options.model, url, asked, options.limit)
-    else:
-        raise UserError("There is nothing to evaluate; give --model, or --results to score a file")
-    _show_done(done, "results and samples", track=options.track, as_json=as_json)
+    if options.results is None:
+        raise UserError("There is nothing to score; give the file that lm-eval wrote in --results")
+    found = tasks.evaluate_results(tasks.read_results(options.results), options.model, asked)
+    done = Evaluated([found], options.results)
+    _show_done(done, track=options.track, as_json=as_json)
 
 
 def _progress() -> Callable[[str, int, int], None]:
@@ -181,7 +173,7 @@ def _cell(evaluation: Evaluation, name: str) -> str:
     return text if interval is None else f"{text} ({interval[0]:.2f} to {interval[1]:.2f})"
 
 
-def _show_done(done: Evaluated, what: str, *, track: bool, as_json: bool) -> None:
+def _show_done(done: Evaluated, *, track: bool, as_json: bool) -> None:
     """Print scores and where their evidence is stored, and track them.
 
     Failing to keep or track a published file's scores is only a note, since they were printed.
@@ -198,7 +190,7 @@ def _show_done(done: Evaluated, what: str, *, track: bool, as_json: bool) -> Non
     else:
         print_all([*_scores(found), *notes])
     if not done.is_published:
-        note(f"{what} in {done.place}")
+        note(f"judgments in {done.place}")
     if not track:
         return
     try:

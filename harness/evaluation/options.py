@@ -105,17 +105,15 @@ class EvaluateOptions(BaseModel):
 
 
 class LmEvalOptions(BaseModel):
-    """Options of lm-eval, which uses no judge."""
+    """Options of scoring results of lm-eval, which uses no judge."""
 
     model_config = _FROZEN
 
-    model: Annotated[str | None, OptionHelp("NAME")] = None
-    """A model's folder or name, or its name at HARNESS_SOLVER_URL; its name in scores."""
     results: Annotated[Path | None, OptionHelp("FILE")] = None
-    """Results of lm-eval; nothing is run."""
+    """Results that lm-eval wrote."""
+    model: Annotated[str | None, OptionHelp("NAME", "the file's")] = None
+    """The model's name in scores."""
     tasks: Annotated[str | None, OptionHelp("A,B", "all six")] = None
     """Columns of table 9."""
-    limit: Annotated[int | None, OptionHelp("N", least=1)] = None
-    """Only the first N items of each task, to try it out."""
     track: bool = True
     """Write the scores to MLflow as well."""

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
-from lm_eval_data import stood_in
 
 
 @pytest.fixture(autouse=True)
@@ -19,12 +16,6 @@ def tracked(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     monkeypatch.setattr("harness.tracking.Mlflow.attempt", lambda self, records: records())
     monkeypatch.setattr("harness.tracking.evaluation_records", files.extend)
     return files
-
-
-@pytest.fixture
-def package(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    """Return the package's stand-in."""
-    yield from stood_in(monkeypatch)
 
 
 @pytest.fixture
@@ -51,14 +42,3 @@ def test_results_that_others_wrote_are_scored_without_the_package(
     assert "not_available: wmdp was not run" in text
     (only,) = says("evaluate", *command, "--tasks", "gsm8k")
     assert (list(only["scores"]), only["n_missing"]) == (["gsm8k"], 0)
-
-
-@pytest.mark.usefixtures("package")
-def test_a_run_keeps_results_samples_and_scores_together(says: Any, tracked: list[Path]) -> None:
-    (found,) = says("evaluate", "evaluate", "lm_eval", "--model", "org/m", "--limit", "10")
-    assert set(found["scores"].values()) == {25.0}
-    assert (found["n"], found["n_missing"]) == (60, 540)
-    (kept,) = tracked
-    assert {path.name for path in kept.parent.iterdir()} > {"results.json", "samples_wmdp.jsonl"}
-    entry = json.loads(kept.read_text())
-    assert (entry["source"]["kind"], entry["tasks"]["wmdp"]["version"]) == ("measured", 1.0)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import json
-import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +17,6 @@ from lm_eval_data import ITEMS, STAND_IN, stood_in, write_sets
 from harness.errors import HarnessError, UserError
 from harness.evaluation.benchmarks.lm_eval import (
     TASKS,
-    answering,
     evaluate_results,
     installed,
     keep_results,
@@ -135,53 +133,36 @@ def test_a_file_that_holds_no_results_is_one_sentence(tmp_path: Path, text: str)
 
 def test_a_local_model_is_asked_as_the_authors_script_does(package: Any) -> None:
     model = {"pretrained": "org/model", "dtype": "bfloat16"}
-    found = measure("hf", model, limit=7)
+    found = measure("hf", model)
     assert [
         {
             "model": "hf", "model_args": model, "tasks": [task.name for task in TASKS],
-            "batch_size": "4", "limit": 7, "device": None, "chat": False, "key": None,
+            "batch_size": "4", "limit": None, "device": None, "chat": False, "key": None,
         }
     ] == package.CALLS  # fmt: skip
     evaluation = evaluate_results(found, "mine")
     assert set(evaluation.scores.values()) == {25.0}
-    assert (evaluation.n, evaluation.n_missing) == (6 * 7, 6 * 93)
-
-
-def test_an_endpoint_gets_the_model_s_key_and_never_the_judge_s(
-    package: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", "the judge's")
-    monkeypatch.setenv("HARNESS_SOLVER_KEY", "the model's")
-    found = measure(*answering("m", "http://127.0.0.1:8000/v1/"))
-    measure(*answering("m"))
-    endpoint, local = package.CALLS
-    assert endpoint["model"] == "local-completions"
-    assert endpoint["model_args"] == {
-        "model": "m", "base_url": "http://127.0.0.1:8000/v1/completions"
-    }  # fmt: skip
-    assert (endpoint["key"], local["key"]) == ("the model's", None)
-    assert os.environ["OPENAI_API_KEY"] == "the judge's"
-    assert "the model's" not in repr(found)
+    assert (evaluation.n, evaluation.n_missing) == (6 * 100, 0)
 
 
 def test_what_cannot_be_loaded_is_one_sentence(package: Any) -> None:
     package.FAILS.append(ConnectionError("cannot reach\nthe hub"))
     with pytest.raises(HarnessError, match=r"cannot reach the hub.*HF_HUB_OFFLINE=0"):
-        measure(*answering("m"))
+        measure("hf", {"pretrained": "m"})
     package.FAILS.append(ModuleNotFoundError("No module named 'vllm'"))
     with pytest.raises(UserError, match="lacks a package"):
-        measure(*answering("m"))
+        measure("hf", {"pretrained": "m"})
 
 
 @pytest.mark.skipif(INSTALLED, reason="the extra `lm-eval` is installed")
 def test_without_the_package_there_is_one_sentence() -> None:
     assert not installed()
     with pytest.raises(UserError, match="install the extra `lm-eval`"):
-        measure(*answering("m"))
+        measure("hf", {"pretrained": "m"})
 
 
 def test_results_and_samples_are_kept_as_they_came(package: Any, tmp_path: Path) -> None:
-    found = measure(*answering("m"))
+    found = measure("hf", {"pretrained": "m"})
     kept = keep_results(found, tmp_path)
     assert "samples" not in kept
     assert read_results(tmp_path / "results.json") == kept

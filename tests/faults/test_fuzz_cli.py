@@ -54,7 +54,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "--calibrate --judge j --judgments jsonl",
     ),
     "evaluate fetch": ("mt_bench",),
-    "evaluate lm_eval": ("--results json", "--model folder"),
+    "evaluate lm_eval": ("--results json",),
 }
 """Examples of each verb."""
 

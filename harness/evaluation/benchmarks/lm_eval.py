@@ -10,11 +10,9 @@ Source: paper appendix G, table 9; authors' code, `benchmark/lm-evaluation-harne
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import json
-import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,17 +20,13 @@ from typing import Any
 from harness.errors import HarnessError, UserError
 from harness.evaluation.scores import (
     NOT_AVAILABLE,
-    Evaluated,
     Evaluation,
     Interval,
-    folder_of,
-    keep,
     write_json,
     write_lines,
 )
 from harness.foreign import in_a_line, read_json, read_plain, reason_of
-from harness.project import evaluations_dir
-from harness.runtime.stage import Json, fingerprint_of
+from harness.runtime.stage import Json
 
 BENCHMARK = "lm_eval"
 SCORER = "lm-evaluation-harness"
@@ -41,8 +35,6 @@ BATCH_SIZE = "4"
 """As in the authors' script."""
 
 RESULTS = "results.json"
-ENDPOINT = "local-completions"
-_KEY_THAT_THE_PACKAGE_READS = "OPENAI_API_KEY"
 
 Results = Mapping[str, Any]
 
@@ -86,13 +78,6 @@ TASKS = (
 )
 
 
-def answering(model: str, base_url: str | None = None) -> tuple[str, dict[str, Json]]:
-    """Return lm-eval's model type and arguments of a folder, a hub name, or an endpoint's name."""
-    if base_url is None:
-        return "hf", {"pretrained": model}
-    return ENDPOINT, {"model": model, "base_url": base_url.rstrip("/") + "/completions"}
-
-
 def tasks_of(columns: Sequence[str]) -> Sequence[LmEvalTask]:
     by_column = {task.column: task for task in TASKS}
     unknown = [name for name in columns if name not in by_column]
@@ -108,63 +93,39 @@ def installed() -> bool:
 def measure(
     engine: str,
     arguments: Mapping[str, Json],
-    tasks: Sequence[LmEvalTask] = TASKS,
     batch_size: str = BATCH_SIZE,
     device: str | None = None,
-    limit: int | None = None,
 ) -> dict[str, Any]:
-    """Run the tasks and return lm-eval's results with samples; `limit` is documents per task."""
+    """Run the tasks and return lm-eval's results with samples."""
     if not installed():
         raise UserError(
             "Table 9's tasks need the package lm-eval, which is not installed; install the extra "
-            "`lm-eval` of this project, or score its results with --results"
+            "`lm-eval` of this project"
         )
     import lm_eval
 
-    with _key_of(engine):
-        try:
-            results = lm_eval.simple_evaluate(
-                model=engine,
-                model_args=dict(arguments),
-                tasks=[task.name for task in tasks],
-                batch_size=batch_size,
-                device=device,
-                limit=limit,
-                log_samples=True,
-                # As in the authors' script.
-                apply_chat_template=False,
-            )
-        except OSError as error:
-            words = in_a_line(" ".join(str(error).split()), 300)
-            raise HarnessError(
-                f"lm-eval cannot load a model or a data set ({words}); put it into the hub's "
-                "cache, or let it be fetched with HF_HUB_OFFLINE=0"
-            ) from error
-        except ImportError as error:
-            raise UserError(f"lm-eval lacks a package ({error}); install it") from error
+    try:
+        results = lm_eval.simple_evaluate(
+            model=engine,
+            model_args=dict(arguments),
+            tasks=[task.name for task in TASKS],
+            batch_size=batch_size,
+            device=device,
+            log_samples=True,
+            # As in the authors' script.
+            apply_chat_template=False,
+        )
+    except OSError as error:
+        words = in_a_line(" ".join(str(error).split()), 300)
+        raise HarnessError(
+            f"lm-eval cannot load a model or a data set ({words}); put it into the hub's "
+            "cache, or let it be fetched with HF_HUB_OFFLINE=0"
+        ) from error
+    except ImportError as error:
+        raise UserError(f"lm-eval lacks a package ({error}); install it") from error
     if results is None:
         raise HarnessError("lm-eval returned no results; run it in one process")
     return dict(results)
-
-
-def evaluate(
-    model: str, base_url: str | None, tasks: Sequence[LmEvalTask], limit: int | None
-) -> Evaluated:
-    """Run the tasks; store results, samples and scores in one folder."""
-    engine, arguments = answering(model, base_url)
-    found = measure(engine, arguments, tasks, limit=limit)
-    folder = folder_of(evaluations_dir(), BENCHMARK, model, scorer(found))
-    evaluation = evaluate_results(keep_results(found, folder), model, tasks)
-    identity: dict[str, Json] = {
-        "engine": engine,
-        "arguments": arguments,
-        "batch_size": BATCH_SIZE,
-        "limit": limit,
-        "tasks": [f"{task.name}/{task.key}" for task in tasks],
-    }
-    data = fingerprint_of(identity, "measurement")
-    keep(folder, evaluation, {"kind": "measured", "data": data})
-    return Evaluated([evaluation], folder)
 
 
 def keep_results(results: Results, folder: Path) -> dict[str, Any]:
@@ -287,18 +248,3 @@ def _model(results: Results) -> str:
     if isinstance(told, str):
         told = dict(part.split("=", 1) for part in told.split(",") if "=" in part)
     return str(told.get("pretrained") or told.get("model") or "not said")
-
-
-@contextlib.contextmanager
-def _key_of(engine: str) -> Iterator[None]:
-    """Expose only the model's key in the variable that the package reads."""
-    before = os.environ.pop(_KEY_THAT_THE_PACKAGE_READS, None)
-    key = os.environ.get("HARNESS_SOLVER_KEY")
-    if key and engine == ENDPOINT:
-        os.environ[_KEY_THAT_THE_PACKAGE_READS] = key
-    try:
-        yield
-    finally:
-        os.environ.pop(_KEY_THAT_THE_PACKAGE_READS, None)
-        if before is not None:
-            os.environ[_KEY_THAT_THE_PACKAGE_READS] = before
