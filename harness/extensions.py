@@ -52,11 +52,7 @@ class Registry(dict[str, str | Extension]):
         self.shipped = tuple(shipped)
 
     def load(self, name: str) -> Any:
-        """Return the thing of a name.
-
-        Raises:
-            UserError: The name is unknown.
-        """
+        """Return the thing of a name."""
         if name not in self:
             raise UserError(f"unknown {self.what} `{name}`: use one of {', '.join(self)}.")
         found = self[name]
@@ -78,11 +74,7 @@ class Registry(dict[str, str | Extension]):
         return {"plugin": {"name": found.plugin, "version": found.version}}
 
     def check(self, name: str, planned: Any) -> None:
-        """Check that a stage was planned with what is loaded under a name.
-
-        Raises:
-            HarnessError: The plug-in or its version differs.
-        """
+        """Check that a stage was planned with what is loaded under a name."""
         if self.identity(name).get("plugin") != planned:
             raise HarnessError(
                 f"the stage was planned with the {self.what} `{name}` of the plug-in "
@@ -285,11 +277,7 @@ def named_plugins() -> tuple[str, ...]:
 
 
 def load_plugins(names: Sequence[str] | None = None) -> None:
-    """Load the plug-ins of a command's names, of `HARNESS_PLUGINS` and of entry points, each once.
-
-    Raises:
-        UserError: There is no such file or module, or it cannot be loaded.
-    """
+    """Load the plug-ins of a command, of `HARNESS_PLUGINS` and of entry points, each once."""
     from importlib.metadata import entry_points
 
     if names is not None:

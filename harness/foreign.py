@@ -28,9 +28,6 @@ def read_json(text: str | bytes) -> Any:
     """Parse JSON into values that can be written again as UTF-8.
 
     Lone surrogates, as of half an emoji, become U+FFFD, and `NaN` becomes None.
-
-    Raises:
-        ForeignTextError: The text is not JSON, or is nested too deeply.
     """
     try:
         if isinstance(text, bytes):

@@ -123,9 +123,6 @@ class Experiment(Request):
         Args:
             seeds: Root seeds; by default the experiment's, else each table's most complete ones.
             on_note: Called with messages about seeds and tables left out.
-
-        Raises:
-            UserError: The profile cannot run it, or a row does not exist.
         """
         from harness.pipeline.runs import plan_figure, runnable
         from harness.report.build import stored_results, with_all_rows
@@ -209,9 +206,6 @@ class Experiment(Request):
 
         Returns:
             The published reports; None for a group.
-
-        Raises:
-            HarnessError: Publishing was refused.
         """
         from harness.report.figures.published import publish_figure
         from harness.report.publish import publish
@@ -299,10 +293,6 @@ def select(
         rows: Only these rows of a table and their baselines, as ids or a string `a,b`.
         seeds: Root seeds.
         settings: Overrides of profile settings, such as `profile.training.dpo.beta=0.5`.
-
-    Raises:
-        UserError: There is no such table, figure, profile or file, or an argument does not apply to
-            it.
     """
     wanted = parse_names(rows if rows is None or isinstance(rows, str) else ",".join(rows))
     asked = None if seeds is None else seeds_of(seeds)
@@ -337,9 +327,6 @@ def varied(profile: str, texts: Sequence[str]) -> str:
 
     It is a separate profile, with its own name and a file in the work folder, so that requests,
     reports and MLflow runs keep it apart from the original.
-
-    Raises:
-        UserError: A setting does not exist or has an invalid value.
     """
     from harness.registry.documents import as_yaml, read_yaml
     from harness.registry.overrides import nested, overridden, settings_of

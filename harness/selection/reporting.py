@@ -131,9 +131,6 @@ class Reports:
         Args:
             form: The format: `terminal`, `markdown`, `json` or `html`.
             full: For `terminal`, include all columns, where prompts lie, and assumptions.
-
-        Raises:
-            UserError: The format is unknown, or not available for a figure.
         """
         from harness.report import render
 
@@ -153,9 +150,6 @@ class Reports:
         """Write the reports to a file in the format of its suffix, and return its path.
 
         Suffixes are `.txt`, `.md`, `.json` and `.html`.
-
-        Raises:
-            UserError: The suffix is unknown, or its format is not available for a figure.
         """
         from harness.runtime.files import write_whole
 

@@ -72,11 +72,7 @@ class ServedRun:
     skipped: dict[Stage, str] = field(default_factory=dict)
 
     def run(self, stages: Sequence[Stage]) -> RunOutcome:
-        """Compute stages, given in dependency order.
-
-        Raises:
-            Interrupted: Ctrl-C; the servers are stopped.
-        """
+        """Compute stages, given in dependency order."""
         serving, tell = self.turns.profile.serving, self.on_event
         assert serving is not None
         self.logs.mkdir(parents=True, exist_ok=True)

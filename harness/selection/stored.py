@@ -78,11 +78,7 @@ def states_after(request: Request, tables: Iterable[Results]) -> list[TableState
 
 
 def trained_run(table: Table, name: str, profile: Profile, seed: int, store: Store) -> Run:
-    """Return the run behind a row of a table, given by the row's or the run's id.
-
-    Raises:
-        UserError: There is no such row, or no policy of it was trained.
-    """
+    """Return the run behind a row of a table, given by the row's or the run's id."""
     row = next((row for row in table.rows if name in {row.id, *table.recipes(row)}), None)
     row = table.row(name) if row is None else row
     runs = plan_table(table, profile, (seed,), [row.id])

@@ -92,11 +92,7 @@ class Conjunction:
 
 
 def conjunction(statements: Sequence[Interval]) -> Conjunction:
-    """Jointly test statements, each that a mean from at least two seeds is above zero.
-
-    Raises:
-        HarnessError: There is no statement, or one rests on a single seed.
-    """
+    """Jointly test statements, each that a mean from at least two seeds is above zero."""
     if not statements:
         raise HarnessError("A conjunction needs at least one statement; none was given.")
     if any(statement.seeds == 1 for statement in statements):
@@ -119,9 +115,6 @@ def holm(p_values: Sequence[float]) -> list[float]:
     Rejecting adjusted values below a level controls the family-wise error rate at that level under
     any dependence between the tests.
 
-    Raises:
-        HarnessError: A p-value is not between 0 and 1.
-
     Source: Holm (1979), Scandinavian Journal of Statistics 6.
     """
     p = np.asarray(p_values, dtype=np.float64)
@@ -139,9 +132,6 @@ def sign_agreement(ours: Sequence[float], paper: Sequence[float]) -> tuple[int, 
 
     A row where the paper's gain is zero claims no direction and is not counted. A gain of exactly
     zero on our side agrees with neither direction.
-
-    Raises:
-        HarnessError: The lengths differ, or a value is not finite.
     """
     left, right = _finite_pair(ours, paper)
     counted = right != 0.0
@@ -161,9 +151,6 @@ def spearman(a: Sequence[float], b: Sequence[float]) -> float | None:
     """Return Spearman's rank correlation over rows, with mean ranks for ties.
 
     None if undefined: fewer than three rows, or one side constant.
-
-    Raises:
-        HarnessError: The lengths differ, or a value is not finite.
     """
     left, right = _finite_pair(a, b)
     if len(left) < 3 or np.ptp(left) == 0.0 or np.ptp(right) == 0.0:
@@ -232,9 +219,6 @@ def rank_correlation(
 
     The measurements may have different seeds. None with fewer than four items, or if a measurement
     is the same for all of them.
-
-    Raises:
-        HarnessError: The lengths differ, or items within a measurement differ in seeds or prompts.
     """
     if len(first) != len(second):
         raise HarnessError(
@@ -265,9 +249,6 @@ def rank_agreement(
 
     All items have the same seeds and prompts; prompts nested in seeds are resampled along with
     their seed. None as in `rank_correlation`.
-
-    Raises:
-        HarnessError: The lengths differ, or the items differ in seeds or prompts.
     """
     if len(measured) < LEAST and len(measured) == len(given):
         return None

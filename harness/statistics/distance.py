@@ -49,9 +49,6 @@ def jensen_shannon(a: Mapping[Key, int], b: Mapping[Key, int]) -> float:
     With p and q the relative frequencies and m = (p + q) / 2, it is the square root of
     KL(p, m) / 2 + KL(q, m) / 2.
 
-    Raises:
-        HarnessError: A bag is empty.
-
     Source: Endres and Schindelin (2003), IEEE Transactions on Information Theory 49(7): the
     square root is a metric.
     """

@@ -70,21 +70,13 @@ class Interval:
 
 
 def mean_interval(values: Scores | npt.ArrayLike) -> Interval:
-    """Return the mean of scores, or of a seeds x prompts array, with its interval.
-
-    Raises:
-        HarnessError: The array is not a complete matrix.
-    """
+    """Return the mean of scores, or of a seeds x prompts array, with its interval."""
     scores = values if isinstance(values, Scores) else ScoreMatrix.of(values)
     return Interval(scores.mean, scores.spreads(), len(scores.seeds))
 
 
 def paired_difference(a: Scores | npt.ArrayLike, b: Scores | npt.ArrayLike) -> Interval:
-    """Return the mean of `a - b` with its interval; the order of seeds and prompts may differ.
-
-    Raises:
-        HarnessError: The two differ in seeds or, unless nested, in prompts.
-    """
+    """Return the mean of `a - b` with its interval; the order of seeds and prompts may differ."""
     left, right = (it if isinstance(it, Scores) else ScoreMatrix.of(it) for it in (a, b))
     return mean_interval(left.minus(right))
 
@@ -94,9 +86,6 @@ def mean_over_seeds(values: Sequence[float]) -> tuple[float, float | None, float
 
     For numbers that are not means over shared prompts, such as a rank correlation over a seed's
     training prompts or the share of a topic among them.
-
-    Raises:
-        HarnessError: There are no values, or one is not finite.
     """
     array = np.asarray(values, dtype=np.float64)
     if len(array) == 0 or not np.isfinite(array).all():

@@ -150,11 +150,7 @@ class Scores(ABC):
 
     @abstractmethod
     def plus(self, other: Scores) -> Self:
-        """Return the sum with scores of the same seeds and, unless nested, the same prompts.
-
-        Raises:
-            HarnessError: The seeds, prompts, or kinds differ.
-        """
+        """Return the sum with scores of the same seeds and, unless nested, the same prompts."""
 
     @abstractmethod
     def constant(self, value: float) -> Self:
@@ -166,11 +162,7 @@ class Scores(ABC):
 
 
 def weighted_sum(terms: Sequence[tuple[float, Scores]]) -> Scores:
-    """Return the weighted sum of scores, paired by seed and, unless nested, by prompt.
-
-    Raises:
-        HarnessError: There are no terms, or the scores differ in seeds or prompts.
-    """
+    """Return the weighted sum of scores, paired by seed and, unless nested, by prompt."""
     if not terms:
         raise HarnessError("A weighted sum needs at least one set of scores; none was given.")
     return reduce(lambda a, b: a.plus(b), [scores.scaled(weight) for weight, scores in terms])
@@ -191,11 +183,7 @@ class ScoreMatrix(Scores):
     prompts: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        """Check the shape, the ids, and that every value is finite.
-
-        Raises:
-            HarnessError: The matrix is incomplete, or an id appears twice.
-        """
+        """Check the shape, the ids, and that every value is finite."""
         if self.values.shape != (len(self.seeds), len(self.prompts)):
             raise HarnessError(
                 f"A score matrix of shape {self.values.shape} does not fit its {len(self.seeds)} "
@@ -217,11 +205,7 @@ class ScoreMatrix(Scores):
 
     @classmethod
     def from_seeds(cls, scores: Mapping[int, Mapping[str, float]]) -> ScoreMatrix:
-        """Build the matrix from `{seed: {prompt id: value}}`.
-
-        Raises:
-            HarnessError: The seeds have different prompts, or there are no seeds.
-        """
+        """Build the matrix from `{seed: {prompt id: value}}`."""
         if not scores:
             raise HarnessError("A score matrix needs at least one seed; none has scores yet.")
         seeds = tuple(sorted(scores))
@@ -236,11 +220,7 @@ class ScoreMatrix(Scores):
 
     @classmethod
     def of(cls, values: npt.ArrayLike) -> ScoreMatrix:
-        """Wrap an array as a matrix, with positions as ids.
-
-        Raises:
-            HarnessError: It is not two-dimensional (seeds x prompts).
-        """
+        """Wrap an array as a matrix, with positions as ids."""
         array = np.asarray(values, dtype=np.float64)
         if array.ndim != 2:
             raise HarnessError(
@@ -250,11 +230,7 @@ class ScoreMatrix(Scores):
         return cls(array, tuple(range(seeds)), tuple(str(i) for i in range(prompts)))
 
     def aligned_to(self, other: ScoreMatrix) -> ScoreMatrix:
-        """Return this matrix with rows and columns reordered to match `other`.
-
-        Raises:
-            HarnessError: The two differ in seeds or prompts.
-        """
+        """Return this matrix with rows and columns reordered to match `other`."""
         if (self.seeds, self.prompts) == (other.seeds, other.prompts):
             return self
         _require_same("seeds", "the first", other.seeds, "the second", self.seeds)
@@ -314,12 +290,7 @@ class NestedScores(Scores):
 
     @classmethod
     def from_seeds(cls, scores: Mapping[int, Mapping[str, float]]) -> NestedScores:
-        """Build the scores from `{seed: {prompt id: value}}`.
-
-        Raises:
-            HarnessError: There are no seeds, one has fewer than two prompts, or a value is not
-                finite.
-        """
+        """Build the scores from `{seed: {prompt id: value}}`."""
         if not scores:
             raise HarnessError("Scores of prompts need at least one seed; none has scores yet.")
         seeds = tuple(sorted(scores))

@@ -118,11 +118,7 @@ class Order:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Lock the sweep against other commands.
-
-        Raises:
-            UserError: Another command is working on it.
-        """
+        """Lock the sweep against other commands."""
         with hold(self.file.with_suffix(".running"), wait=False) as mine:
             if not mine:
                 raise UserError(
@@ -133,12 +129,7 @@ class Order:
 
 
 def shared_stages(sweep: Sweep, profile: Profile) -> list[Stage]:
-    """Check the points a sweep can suggest, and return the stages that every trial needs.
-
-    Raises:
-        UserError: The profile cannot run the base recipe, a setting does not exist, or a point is
-            impossible.
-    """
+    """Check the points a sweep can suggest, and return the stages that every trial needs."""
     reasons = unsupported(base_candidate(sweep, profile).recipe, (), profile)
     if reasons:
         raise UserError(
@@ -163,11 +154,6 @@ def run_sweep(
     """Run the study's remaining trials, then the winner; return the report.
 
     `say` gets a line when a trial starts and ends, `watch` progress messages.
-
-    Raises:
-        UserError: A requirement of the stages is missing, or another command runs the sweep.
-        HarnessError: A stage shared by all trials or the winner failed, or no trial is complete.
-        Interrupted: Ctrl-C.
     """
     sweep, here = order.sweep, order.where.engine == "local"
     pending = Plan(shared).pending(Store(store_dir()))
@@ -232,13 +218,7 @@ class Objective:
     watch: Say = ignore
 
     def __call__(self, trial: optuna.Trial) -> tuple[float, ...]:
-        """Return the trial's objectives, means over the seeds.
-
-        Raises:
-            TrialFailed: A stage failed, or an objective is not a number.
-            TrialPruned: After some seeds, the pruner gave it up.
-            Interrupted: Ctrl-C.
-        """
+        """Return the trial's objectives, means over the seeds."""
         try:
             return self._measured(trial, suggest(self.order.sweep, trial))
         except Interrupted:
@@ -280,11 +260,7 @@ class Objective:
         self._run("all points of the grid", plan)
 
     def compute(self, what: str, plan: Plan) -> None:
-        """Compute a plan.
-
-        Raises:
-            HarnessError: A stage failed.
-        """
+        """Compute a plan."""
         for stage, reason in self._run(what, plan).items():
             raise HarnessError(f"the stage {stage.title} failed: {reason}")
 
@@ -347,9 +323,6 @@ def sync_sweeps(warn: Say) -> dict[str, Counter[str]]:
     """Write the finished trials of the work folder's studies to MLflow; return changes by study.
 
     Studies whose settings differ from the current declarations are skipped.
-
-    Raises:
-        TrackingError: MLflow cannot be reached, or rejects a write.
     """
     done, profiles = {}, all_profiles()
     for sweep in load_sweeps().values():

@@ -74,11 +74,7 @@ def base_candidate(sweep: Sweep, profile: Profile) -> Candidate:
 
 
 def candidate(sweep: Sweep, profile: Profile, point: SearchPoint) -> Candidate:
-    """Return a point's recipe and profile.
-
-    Raises:
-        UserError: The settings contradict each other, or the profile cannot run them.
-    """
+    """Return a point's recipe and profile."""
     settings = nested(point)
     try:
         recipe = Recipe.model_validate(merge(sweep.recipe, settings.get("recipe", {})))
@@ -108,11 +104,7 @@ def impossible(sweep: Sweep, point: SearchPoint, why: str) -> str:
 
 
 def check_settings(sweep: Sweep, profile: Profile) -> None:
-    """Check that the profile has the settings that a sweep varies and the measures it uses.
-
-    Raises:
-        UserError: It lacks one; for a setting, the message names the nearest.
-    """
+    """Check that the profile has the settings that a sweep varies and the measures it uses."""
     for objective in sweep.objectives:
         if objective.measure not in BY_REWARD and not world_of(profile).has_validation_prompts:
             raise UserError(
@@ -153,11 +145,7 @@ def grid(sweep: Sweep) -> list[dict[str, Scalar]]:
 
 
 def on_validation(profile: Profile) -> Profile:
-    """Return a profile with the validation prompts as its only benchmark, or without any.
-
-    Raises:
-        UserError: The profile has no hard benchmark to take the settings from.
-    """
+    """Return a profile with the validation prompts as its only benchmark, or without any."""
     if not world_of(profile).has_validation_prompts:
         return profile.model_copy(update={"benchmarks": {}})
     name = benchmark_of(profile, HARD)
@@ -174,9 +162,6 @@ def validation_runs(
     """Return a trial's run for each seed, on the validation prompts.
 
     Runs stop after `after` iterations (offline) or multiples of x (online), if given.
-
-    Raises:
-        UserError: The profile cannot run the recipe.
     """
     recipe = found.recipe if after is None else _shortened(found.recipe, after)
     planner = Planner(world_of(on_validation(found.profile)))
@@ -187,11 +172,7 @@ def validation_runs(
 
 
 def _scored(planner: Planner, run: Run) -> Run:
-    """Return a run whose answers to held-out prompts are scored by a reward model.
-
-    Raises:
-        UserError: The recipe trains on all human prompts.
-    """
+    """Return a run whose answers to held-out prompts are scored by a reward model."""
     prompts = planner.profile.prompts
     if human_prompts(run.recipe) >= prompts.available:
         raise UserError(
@@ -216,11 +197,7 @@ def _shortened(recipe: Recipe, after: int) -> Recipe:
 
 
 def final_runs(sweep: Sweep, profile: Profile, point: SearchPoint) -> tuple[Run, ...]:
-    """Return the runs of a point and, if it differs, of the base recipe, with the fresh seeds.
-
-    Raises:
-        UserError: The profile cannot run them.
-    """
+    """Return the runs of a point and, if it differs, of the base recipe, with the fresh seeds."""
     best, base = candidate(sweep, profile, point), base_candidate(sweep, profile)
     named = {winner_run(sweep.name): best}
     if (best.recipe.canonical(), best.profile) != (base.recipe.canonical(), base.profile):
@@ -251,11 +228,7 @@ def final_scores(runs: Sequence[Run], store: Store) -> Measured:
 
 
 def objective_value(measure: Measure, run: Run, store: Store) -> float:
-    """Return an objective's value for one finished run.
-
-    Raises:
-        HarnessError: The judge gave no scores for it.
-    """
+    """Return an objective's value for one finished run."""
     if measure in COSTS:
         return float(stage_summary(store, run.training[-1])[measure])
     if BASE in run.judged:
