@@ -225,13 +225,6 @@ def test_a_creator_that_mostly_fails_stops_no_run(fails: int) -> None:
     assert (len(batch.prompts), batch.phase) == (8, "bootstrap")
 
 
-def test_a_share_of_one_never_touches_human_prompts_after_warm_up() -> None:
-    run = stream(ratio_evol=1.0)
-    phases = [step(run)[0].phase for _ in range(20)]
-    assert phases[4:] == ["mix-up"] * 16
-    assert run.pool.used == 32
-
-
 @settings(max_examples=40, deadline=None)
 @given(
     seed=st.integers(0, 2**31),
@@ -344,13 +337,6 @@ def test_without_a_creator_there_is_no_phase_but_the_human_one() -> None:
     assert [step(run)[0].phase for _ in range(3)] == ["human"] * 3
 
 
-def test_another_seed_is_another_run() -> None:
-    one, other = stream(seed=0), stream(seed=1)
-    for _ in range(5):
-        last = step(one)[0], step(other)[0]
-    assert last[0] != last[1]
-
-
 def test_a_step_must_be_fed_before_the_next_and_before_saving() -> None:
     run = stream()
     run.draw()
@@ -407,15 +393,3 @@ def test_drawn_by_weight_the_less_informative_are_evolved_at_times(
     seen = [evolved_of(stream(seed=seed, **by_draw), gaps) for seed in range(20)]
     assert len({frozenset(it) for it in seen}) > 10
     assert set().union(*seen) == set("01234567")
-
-
-def test_every_step_draws_anew_from_the_buffer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same buffer of 64, 4 drawn of it evenly at each of two steps: other places each time."""
-    monkeypatch.setattr(eva, "WEIGHT_FLOOR", 1.0)
-    places = []
-    for number in (5, 6):
-        run = restored(64, 0, "mix-up", 200, number, child_score="parent")
-        batch = run.draw()
-        places.append([p.prompt_id for p in batch.prompts[: batch.from_buffer]])
-    assert len(places[0]) == len(places[1]) == 4
-    assert places[0] != places[1]

@@ -92,15 +92,6 @@ def kept_lines(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for path in files for line in path.read_text().splitlines()]
 
 
-def test_raw_replies_are_kept_with_their_requests(tmp_path: Path) -> None:
-    raw = completion("text", refusal=None) | {"system_fingerprint": "fp"}
-    with StandIn(lambda body: raw) as server:
-        client_of(server, tmp_path).ask(ask_for("a"))
-    (entry,) = kept_lines(tmp_path)
-    assert (entry["request"], entry["reply"]) == (ask_for("a").body(), raw)
-    assert entry["address"] == ask_for("a").address(server.url)
-
-
 def test_a_line_that_is_not_whole_is_asked_for_again_and_the_others_are_not(
     tmp_path: Path,
 ) -> None:
@@ -119,31 +110,6 @@ def test_a_line_that_is_not_whole_is_asked_for_again_and_the_others_are_not(
             assert server.requests == before + 1
             for spare in set((tmp_path / "replies").glob("*.jsonl")) - {path}:
                 spare.unlink()
-
-
-def test_a_flipped_bit_of_a_kept_reply_is_said_and_asked_for_again(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Every bit of the reply's line, one after the other; the line beside it stays as it was."""
-    with StandIn(lambda body: completion("[[7]]")) as server:
-        ask_all(client_of(server, tmp_path), [ask_for("a"), ask_for("b")], concurrency=1)
-        (path,) = (tmp_path / "replies").glob("*.jsonl")
-        whole = path.read_bytes()
-        first = len(whole.splitlines(keepends=True)[0])
-        for place in range(0, first - 1, 7):
-            damaged = bytearray(whole)
-            damaged[place] ^= 1 << place % 7
-            path.write_bytes(damaged)
-            caplog.clear()
-            again = client_of(server, tmp_path)
-            assert not kept(again, ask_for("a"))
-            assert kept(again, ask_for("b"))
-            (said,) = [record.getMessage() for record in caplog.records]
-            assert said.startswith(f"1 of the replies kept in {path} are not as they were written")
-        before = server.requests
-        again.ask(ask_for("a"))
-        assert kept(client_of(server, tmp_path), ask_for("a"))
-        assert server.requests == before + 1
 
 
 def test_several_commands_share_what_they_have_kept(tmp_path: Path) -> None:

@@ -70,11 +70,6 @@ def test_one_side_always_preferred_gives_the_limit(certain: float) -> None:
     assert result.state == "one side always preferred"
 
 
-def test_equal_lengths_leave_nothing_to_control_for() -> None:
-    result = control_length(array(1.0, 0.5, 0.0, 1.0), np.zeros(4))
-    assert (result.rate, result.state) == (0.625, "equal lengths")
-
-
 @pytest.mark.parametrize(
     ("preference", "difference"),
     [
@@ -103,46 +98,3 @@ def test_per_prompt_values_average_to_the_rate(pairs: list[tuple[float, int]]) -
     if result.rate is not None and result.values is not None:
         assert 0.0 <= result.rate <= 1.0
         assert result.values.mean() == pytest.approx(result.rate, abs=1e-8)
-
-
-def test_a_prompt_pulls_the_rate_towards_its_own_preference() -> None:
-    """At equal lengths (x = 0) a prompt's value is above the rate if it was won, below if lost.
-
-    By hand for lengths -1, 0 and 1 with two prompts each, one won and one lost: the fit is 1/2
-    everywhere, the information 6/4 for the intercept and 0 between intercept and slope, so that a
-    value is 1/2 + 6 (1/4) (4/6) (preference - 1/2), which is the preference itself.
-    """
-    won = array(1, 0, 1, 0, 1, 0)
-    result = control_length(won, array(-1, -1, 0, 0, 1, 1))
-    assert result.state == "fitted"
-    assert result.rate == pytest.approx(0.5)
-    assert result.values == pytest.approx(won)
-
-
-@given(st.integers(0, 2**31 - 1))
-def test_swapping_the_sides_mirrors_the_rate(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    preference, difference = rng.beta(1, 1, size=30), rng.normal(1, 2, size=30)
-    forth = control_length(preference, difference)
-    back = control_length(1 - preference, -difference)
-    assert forth.rate is not None
-    assert back.rate == pytest.approx(1 - forth.rate)
-
-
-@pytest.mark.parametrize("shift", [0.0, 1.0])
-def test_the_spread_of_the_values_is_the_uncertainty_of_the_rate(shift: float) -> None:
-    """Over repeated samples, the standard error from the values matches the spread of the rates.
-
-    So it does where the answers are much longer than the baseline's and zero is extrapolated to.
-    """
-    rng = np.random.default_rng(1)
-    rates, errors = [], []
-    for _ in range(400):
-        difference = rng.normal(shift, 1, size=200)
-        chance = expit(0.3 + 0.8 * np.tanh(difference))
-        result = control_length((rng.random(200) < chance).astype(np.float64), difference)
-        assert result.rate is not None
-        assert result.values is not None
-        rates.append(result.rate)
-        errors.append(result.values.std(ddof=1) / np.sqrt(200))
-    assert np.mean(errors) == pytest.approx(np.std(rates), rel=0.12)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -125,29 +124,6 @@ def test_a_refused_prompt_is_counted_with_its_reason(data: Path) -> None:
     outcomes = [Outcome([Reply(completion("[[5]]"))]), refused]
     records = bench.records(ANSWERS, named("j"), list(zip(items[:2], outcomes, strict=True)))
     assert [(r["score"], r.get("error")) for r in records] == [(5.0, None), (-1, "too long")]
-
-
-def test_an_evaluation_that_was_stopped_and_disturbed_scores_like_an_undisturbed_one(
-    data: Path, tmp_path: Path
-) -> None:
-    """Derivation: a request sets about 6.26 cents aside, so 6.42 are spent after two at most."""
-    bench, calm = MtBench.load(data), tmp_path / "calm"
-    with StandIn() as server:
-        judge = ServedModel(client_of(server, calm), "j")
-        expected = run(bench, ANSWERS, judge, calm)
-        first = server.bodies
-    rough = tmp_path / "rough"
-    with StandIn(failing=0.5) as server:
-        for budget in (0.0, 0.0642):
-            judge = ServedModel(client_of(server, rough, budget=budget), "j")
-            with pytest.raises(HarnessError, match="budget"):
-                run(bench, ANSWERS, judge, rough)
-        judge = ServedModel(client_of(server, rough), "j")
-        found = run(bench, ANSWERS, judge, rough)
-        assert Counter(server.answered.values()) == {1: len(first)}
-    assert found.summary == expected.summary
-    files = [f / "mt_bench" / "m" / "j" / "judgments.jsonl" for f in (calm, rough)]
-    assert files[0].read_text() == files[1].read_text()
 
 
 def test_a_template_is_filled_once() -> None:

@@ -72,14 +72,6 @@ def test_batches_hold_each_sequence_once_within_both_budgets(
         assert len(batch) == 1 or longest * len(batch) <= tokens
 
 
-def test_batches_are_as_full_as_the_budget_lets_them() -> None:
-    """Lengths 1 1 2 3 3 9 and 6 tokens: 1+1+2 padded is 6; 3+3 is 6; 9 goes alone."""
-    rows = [[0] * n for n in (3, 1, 9, 1, 3, 2)]
-    assert list(batches_by_length(rows, 99, 6)) == [[1, 3, 5], [0, 4], [2]]
-    assert list(batches_by_length(rows, 2, 6)) == [[1, 3], [5, 0], [4], [2]]
-    assert list(batches_by_length(rows, 4)) == [[1, 3, 5, 0], [4, 2]]
-
-
 @given(sequences, st.integers(1, 6), st.integers(1, 40))
 def test_numbers_come_back_in_the_given_order(
     given_: list[tuple[int, ...]], size: int, tokens: int

@@ -76,14 +76,6 @@ def test_the_ablation_takes_137_stages_a_seed_and_shares_what_it_can(whole: Tabl
     assert kinds == by_hand
 
 
-def test_rows_of_the_papers_tables_are_the_papers_runs(
-    whole: TableRuns, tables: dict[str, Table], micro: Profile
-) -> None:
-    table4 = plan_table(tables["table4"], micro, (0,))
-    for row in ("dpo-1", "eva-a_min", "eva-uniform"):
-        assert of(whole, row).targets == of(table4, row).targets
-
-
 def test_the_same_prompts_again_need_one_new_training_and_nothing_else(whole: TableRuns) -> None:
     """Answers, rewards and pairs are those that eva's mix takes its unevolved part from."""
     run, eva = of(whole, "same"), of(whole, "eva-a_min")
@@ -116,13 +108,3 @@ def test_matched_steps_go_over_the_quarter_four_times(small: TableRuns, store: S
     once = Counter(json.dumps(row) for row in rows(store, plain.pairs, "pairs"))
     again = Counter(json.dumps(row) for row in rows(store, matched.pairs, "pairs"))
     assert again == Counter({row: 4 * count for row, count in once.items()})
-
-
-def test_the_same_prompts_are_answered_anew_by_the_trained_policy(
-    small: TableRuns, store: Store
-) -> None:
-    first, second, _ = of(small, "same-3").iterations
-    assert second == of(small, "same").iterations[1]
-    before, after = rows(store, first.pairs, "pairs"), rows(store, second.pairs, "pairs")
-    assert [row["prompt"] for row in before] == [row["prompt"] for row in after]
-    assert [row["chosen"] for row in before] != [row["chosen"] for row in after]

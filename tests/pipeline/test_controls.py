@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from pathlib import Path
-
 import computing
 import pytest
-from computing import evolve_of, of, online_rows, rows
+from computing import evolve_of, of, rows
 
 from harness.errors import UserError
 from harness.eva.informativeness import informativeness
@@ -76,18 +73,6 @@ def test_no_row_is_eva_and_every_row_stands_in_a_control(table: Table) -> None:
     assert {row for control in table.controls for row in control.rows} == {r.id for r in table.rows}
 
 
-def test_rows_of_the_papers_tables_are_the_papers_runs(
-    whole: TableRuns, tables: dict[str, Table], micro: Profile
-) -> None:
-    for name, theirs, ours in (
-        ("table13", "dpo-1", "dpo-1x"),
-        ("table15", "dpo-1", "dpo-6x"),
-        ("table1", "rloo-6x", "rloo-6x"),
-    ):
-        other = plan_table(tables[name], micro, (0,), [theirs])
-        assert of(whole, ours).training == of(other, theirs).training
-
-
 def test_the_same_prompts_again_are_the_same_pairs_and_the_steps_of_six_times(
     whole: TableRuns,
 ) -> None:
@@ -97,20 +82,6 @@ def test_the_same_prompts_again_are_the_same_pairs_and_the_steps_of_six_times(
     assert six == {**one, "epochs": 6 * one["epochs"]}  # type: ignore[operator]
     assert many.training[0].settings == one
     assert prompts_of(many).settings["count"] == 6 * prompts_of(once).settings["count"]  # type: ignore[operator]
-
-
-def test_online_the_same_prompts_again_begin_with_the_run_that_sees_them_once(
-    whole: TableRuns,
-) -> None:
-    once, again, many = (of(whole, row) for row in ("rloo-1x", "rloo-1x-again", "rloo-6x"))
-    assert len(again.training) == len(many.training) == 6
-    assert again.training[0] == many.training[0] == once.training[0]
-    assert {prompts_of(again, part) for part in range(6)} == {prompts_of(once)}
-    assert len({prompts_of(many, part) for part in range(6)}) == 6
-    for name in ("first_step", "last_step", "new_prompts"):
-        stretches = [[s.settings[name] for s in run.training] for run in (again, many)]
-        assert stretches[0] == stretches[1]
-    assert [stage.settings.get("pass") for stage in again.training] == [None, 1, 2, 3, 4, 5]
 
 
 def test_the_flat_prompts_are_selected_on_the_base_policy_from_6x(whole: TableRuns) -> None:
@@ -205,27 +176,3 @@ def test_a_small_run_selects_the_prompts_of_the_smallest_gaps(
     assert max(chosen) <= min(gaps.values())
     pairs = rows(store, iteration.pairs, "pairs")
     assert {row["prompt_id"] for row in pairs} == {row["prompt_id"] for row in drawn}
-
-
-def test_a_small_run_sees_its_prompts_six_times_each_in_another_order(
-    small: TableRuns, store: Store
-) -> None:
-    seen = [row["prompt"] for row in online_rows(store, of(small, "rloo-1x-again"))]
-    passes = [seen[i : i + X] for i in range(0, len(seen), X)]
-    assert len(passes) == 6
-    assert len({tuple(order) for order in passes}) == 6
-    assert {frozenset(Counter(order).items()) for order in passes} == {
-        frozenset(Counter(texts(store, prompts_of(of(small, "rloo-1x")))).items())
-    }
-
-
-def test_a_small_run_trains_on_matched_prompts_and_says_so(small: TableRuns, store: Store) -> None:
-    seen = online_rows(store, of(small, "rloo-matched"))
-    assert [row["prompt"] for row in seen] == texts(store, prompts_of(of(small, "dpo-matched")))
-    assert {row["source"] for row in seen} == {"matched"}
-
-
-@pytest.mark.slow
-def test_every_row_in_which_nobody_chooses_trains(small: TableRuns, tmp_path: Path) -> None:
-    store = computing.trained(small, tmp_path)
-    assert {store.status(run.training[-1].fingerprint) for run in small.runs.values()} == {"done"}

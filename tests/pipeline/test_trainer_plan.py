@@ -26,7 +26,6 @@ from harness.worlds.lookup import world_of
 from harness.worlds.stage_io import read_rows
 
 SEEDS = (0, 1, 2)
-METRICS = ("uniform", "var", "mean", "mean_inv", "a_min_inv", "a_avg", "a_dis", "a_min")
 X = 400
 
 pytestmark = pytest.mark.usefixtures("shipped_world")
@@ -111,28 +110,9 @@ def test_every_kind_of_stage_has_a_version_and_a_function() -> None:
     assert set(KINDS) == set(FUNCTIONS)
 
 
-def test_a_row_alone_has_the_same_stages_as_in_the_whole_table(
-    planned: TableRuns, table4: Table, micro: Profile
-) -> None:
-    """So adding a row, in the middle too, changes no other row's fingerprints."""
-    everything = distinct(planned)
-    for metric in METRICS:
-        alone = plan_table(table4, micro, (1,), [f"eva-{metric}"])
-        assert set(alone.runs) == {("dpo-h1", 1), (f"dpo-eva-{metric}", 1)}
-        assert set(distinct(alone)) <= set(everything)
-
-
 def test_asking_for_a_row_adds_its_baseline(table4: Table, micro: Profile) -> None:
     runs = plan_table(table4, micro, (0,), ["eva-a_min", "eva-var"])
     assert [row.id for row in runs.rows] == ["dpo-1", "eva-var", "eva-a_min"]
-
-
-def test_the_runs_behind_a_cell_come_in_the_order_of_the_seeds(
-    table4: Table, micro: Profile
-) -> None:
-    runs = plan_table(table4, micro, (2, 0))
-    behind = runs.behind(table4.row("eva-var"), table4.columns[0])
-    assert [(run.run_id, run.seed) for run in behind] == [("dpo-eva-var", 2), ("dpo-eva-var", 0)]
 
 
 def test_what_cannot_be_planned_is_the_users_mistake(table4: Table, micro: Profile) -> None:

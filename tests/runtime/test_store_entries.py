@@ -197,11 +197,6 @@ def test_a_manifest_of_another_stage_is_found_out(store: Store) -> None:
     assert "describes another stage" in broken(store)
 
 
-def test_a_link_to_the_same_manifest_is_refused(store: Store) -> None:
-    linked(write(store) / "stage.json")
-    assert "stage.json is not a regular file" in broken(store)
-
-
 @pytest.mark.parametrize(
     ("damage", "said"),
     [

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -125,12 +123,3 @@ def test_a_completion_of_probability_1_has_a_finite_loss_and_gradient(
     assert losses.isfinite().all()
     assert means.grad is not None
     assert means.grad.isfinite().all()
-
-
-def test_importing_them_says_nothing() -> None:
-    code = (
-        "import os; os.environ.pop('TRL_EXPERIMENTAL_SILENCE', None); "
-        "import harness.training.offline_losses, harness.training.online_losses"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "Experimental" not in done.stdout + done.stderr

@@ -16,7 +16,6 @@ from micro_reading import read
 
 from harness.runtime import StageContext
 from harness.worlds.embedded.choosing import (
-    PER_NAME,
     OracleValue,
     choose,
     choose_stage,
@@ -45,18 +44,6 @@ from harness.worlds.stage_io import PROMPT_SCHEMA, Rows, read_rows, write_rows
 )
 def test_teachability_by_hand(right: float, n: int, taught: float) -> None:
     assert teachability(right, n) == pytest.approx(taught, abs=1e-12)
-
-
-@given(st.floats(0.01, 0.99), st.integers(2, 16))
-def test_a_pair_is_as_likely_whether_right_or_wrong_answers_are_rare(x: float, n: int) -> None:
-    """So that of two such names the one with more to learn teaches more, in that proportion."""
-    assert teachability(x, n) * x == pytest.approx(teachability(1 - x, n) * (1 - x))
-
-
-@given(st.floats(0.01, 0.99))
-def test_more_answers_teach_more_and_never_more_than_is_left_to_learn(x: float) -> None:
-    few, many = teachability(x, 2), teachability(x, 6)
-    assert 0 < few < many < 1 - x
 
 
 def test_what_a_prompt_teaches_is_the_mean_of_its_names() -> None:
@@ -142,16 +129,6 @@ def test_the_stage_writes_what_was_chosen_in_order_and_what_it_can_teach(tmp_pat
     assert taught_of(chosen(tmp_path, oracle="worst")) < of_all < taught_of(rows)
 
 
-def test_shuffled_as_many_are_chosen_each_once_and_again_the_same(tmp_path: Path) -> None:
-    best = chosen(tmp_path, oracle="best")
-    once, again = (chosen(tmp_path, oracle="best", shuffled=True) for _ in range(2))
-    other = chosen(tmp_path, seed=1, oracle="best", shuffled=True)
-    ids = [[row["prompt_id"] for row in rows] for rows in (best, once, again, other)]
-    assert [len(set(found)) for found in ids] == [15] * 4
-    assert ids[1] == ids[2]
-    assert len({frozenset(found) for found in ids}) == 3
-
-
 def test_shuffled_the_choice_says_nothing_of_what_is_taught(tmp_path: Path) -> None:
     """20 choices of 15 out of 60 teach what all do, within 4.5 standard errors."""
     taught = taught_by_name(KNOWN)
@@ -159,16 +136,6 @@ def test_shuffled_the_choice_says_nothing_of_what_is_taught(tmp_path: Path) -> N
     found = [taught_of(chosen(tmp_path, seed, oracle="best", shuffled=True)) for seed in range(20)]
     error = float(np.std(all_of_them)) / (15 * 20) ** 0.5
     assert abs(np.mean(found) - np.mean(all_of_them)) < 4.5 * error
-
-
-def test_it_is_asked_four_times_about_each_name_as_people_ask() -> None:
-    asked = probe_prompts()
-    assert asked == probe_prompts()
-    assert len(asked) == 240 * PER_NAME == 960
-    tasks = [read(text) for text in asked]
-    assert [task.names for task in tasks] == [(name,) for name in RANKED for _ in range(4)]
-    assert {len(task.items or ()) for task in tasks} == {4, 5}
-    assert not any(text.startswith("given ") for text in asked)
 
 
 def test_the_share_of_right_answers_is_counted_name_by_name() -> None:

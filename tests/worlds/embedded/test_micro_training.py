@@ -14,8 +14,7 @@ from safetensors.torch import load_file
 
 from harness.worlds.embedded import build as cards
 from harness.worlds.embedded import pretrain as pretraining
-from harness.worlds.embedded import reward
-from harness.worlds.embedded.build import accuracy, measure
+from harness.worlds.embedded.build import measure
 from harness.worlds.embedded.files import digest
 from harness.worlds.embedded.language import MEANING, token_ids, write_list
 from harness.worlds.embedded.pretrain import (
@@ -26,7 +25,6 @@ from harness.worlds.embedded.pretrain import (
     pretrain,
     reproducible,
 )
-from harness.worlds.embedded.reward import RewardConfig
 from harness.worlds.embedded.texts import RANKED, Mix
 
 SMALL = PretrainConfig(
@@ -111,14 +109,6 @@ def test_a_compiled_training_repeats_to_the_last_bit(tmp_path: Path) -> None:
 
 
 NOWHERE = Path("no model is read")
-
-
-def test_an_accuracy_is_that_counted_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Five of nine right, se sqrt(5/9 x 4/9 / 9) = 0.1656."""
-    monkeypatch.setattr(reward, "held_out_pairs", lambda config: [None] * 9)
-    monkeypatch.setattr(reward, "in_order", lambda folder, config, pairs: [True] * 5 + [False] * 4)
-    found = accuracy(NOWHERE, RewardConfig())
-    assert found == {"held_out_accuracy": 0.5556, "standard_error": 0.1656}
 
 
 def test_a_policy_that_is_right_every_third_time_has_the_competence_of_one(

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from harness.endpoint.request import Message
-from harness.eva.evolving import Evolution, Grow, Prompt, Rewrite, chain_rng, evolve
+from harness.eva.evolving import Evolution, Grow, Prompt, Rewrite, evolve
 from harness.worlds.real.creator import (
     EndpointGenerator,
     ModelCreator,
@@ -147,13 +147,6 @@ def test_an_unusable_rewrite_is_tried_again_with_another_sample_and_the_lineage_
     assert result.dropped + len(children) == 4 * len(prompts)
 
 
-def test_a_chain_asks_for_the_same_whatever_is_evolved_beside_it() -> None:
-    alone, among = evolved("b"), evolved("abc")
-    own = [tried for tried in among.tried if tried.child_id.startswith("b.")]
-    assert own == alone.tried
-    assert [p for p in among.prompts if p.prompt_id.startswith("b.")] == alone.prompts
-
-
 def test_many_chains_at_once_give_what_they_give_one_after_the_other() -> None:
     """Threads that finish in reverse: each waits for the one after it."""
 
@@ -175,12 +168,3 @@ def test_many_chains_at_once_give_what_they_give_one_after_the_other() -> None:
         return [found[place] for place in range(len(prompts))]
 
     assert evolved("abcdef", backwards) == evolved("abcdef")
-
-
-def test_the_draws_of_a_chain_are_those_of_its_seed() -> None:
-    """Method first, then sample, from the chain's own generator."""
-    writer = Writer(lambda message, sample: GOOD)
-    evolve([Prompt("p", PARENT)], ModelCreator(writer, PLAIN), evolutions=1, retries=0, seed=3)
-    rng = chain_rng(3, "p")
-    method, sample = ("B", "C")[int(rng.integers(2))], int(rng.integers(2**31))
-    assert writer.asked == [(f"{method} {PARENT}", sample)]

@@ -67,16 +67,6 @@ def test_evol_complexity_is_evol_instruct_in_depth() -> None:
     }
 
 
-def test_the_words_are_our_own(shared_dir: Path) -> None:
-    """No message shares six words in a row with the paper, whose appendix F prints its own."""
-    paper = words((shared_dir / "paper" / "eva_paper.txt").read_text(encoding="utf-8"))
-    printed = {paper[i : i + 6] for i in range(len(paper))}
-    for scheme in read_templates(OWN_TEMPLATES).values():
-        for message in scheme.messages.values():
-            mine = words(message)
-            assert not {mine[i : i + 6] for i in range(len(mine) - 5)} & printed
-
-
 def test_another_file_replaces_a_scheme_word_for_word_and_no_other(tmp_path: Path) -> None:
     scheme = load_scheme("evol_instruct", written(tmp_path, FILE))
     assert scheme.messages == {
@@ -100,19 +90,6 @@ def test_the_digest_is_that_of_the_words_and_of_nothing_else(tmp_path: Path) -> 
     for old, new in (("add a rule", "add rules"), ("Be brief.", "Be."), ("Result:", "So:")):
         other = written(tmp_path, FILE.replace(old, new))
         assert load_scheme("evol_instruct", other).digest != digest
-
-
-@given(
-    st.dictionaries(st.sampled_from(sorted(METHODS["appendix_f"])), st.text(), min_size=1),
-    st.none() | st.text(),
-    st.sampled_from([ReplyFormat(), ReplyFormat(tag="x"), ReplyFormat(after="Now:")]),
-)
-def test_a_scheme_travels_as_json(
-    messages: dict[str, str], system: str | None, reply: ReplyFormat
-) -> None:
-    scheme = Scheme(name="appendix_f", messages=messages, reply=reply, system=system)
-    again = Scheme.model_validate(scheme.model_dump())
-    assert (again, again.digest) == (scheme, scheme.digest)
 
 
 @given(st.text())
