@@ -48,10 +48,7 @@ def model_of(
     *,
     keyless: bool = False,
 ) -> ServedModel:
-    """Return a role's model behind a client that caches replies in the work folder.
-
-    The ledger defaults to the run's. `keyless` skips the key check, since all may be cached.
-    """
+    """Return a role's model behind a client that caches replies in the work folder."""
     server = _server(role, model)
     if not keyless:
         server.check_key(variable(role, "URL"))

@@ -140,10 +140,7 @@ class Client:
 
 
 def cost_of(clients: Iterable[Client]) -> dict[str, float | None]:
-    """Return tokens and dollars of the replies that clients used, including cached ones.
-
-    Dollars are None if any price is unknown.
-    """
+    """Return tokens and dollars of the replies that clients used, including cached ones."""
     asked = list(clients)
     tokens = [[sum(side) for side in zip((0, 0), *it.used.values(), strict=True)] for it in asked]
     usd = [
@@ -245,10 +242,7 @@ class Estimate:
 
 
 def estimate(requests: Iterable[ChatRequest], client: Client, reply_tokens: int) -> Estimate:
-    """Estimate the cost of requests, given the mean number of tokens per reply.
-
-    Duplicate requests are paid for once, cached ones not at all.
-    """
+    """Estimate the cost of requests, given the mean number of tokens per reply."""
     distinct = {client.address(request): client.normalized(request) for request in requests}
     new = [r for address, r in distinct.items() if client.cache.get(address) is None]
     usd = most = None

@@ -247,10 +247,7 @@ class Benchmark(ABC):
     def scored(
         cls, records: Records, model: str, questions: Questions, data: Path | None
     ) -> Evaluation:
-        """Score one judge's judgments of one model's answers.
-
-        Without `questions` and `data`, the folder of the files, the judged questions are used.
-        """
+        """Score one judge's judgments of one model's answers."""
 
     @classmethod
     def evaluations(

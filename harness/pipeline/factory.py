@@ -106,7 +106,7 @@ def needs_of(profile: Profile) -> Needs:
     for kind, said in hardware.stages.items():
         if kind not in kinds:
             raise UserError(
-                f"`hardware.stages` of the profile `{profile.name}` names `{kind}`, which is no "
+                f"`hardware.stages` of the profile `{profile.name}` names `{kind}`, which is not a "
                 f"kind of stage: use {', '.join(kinds)}"
             )
         usual = kinds[kind]

@@ -77,10 +77,7 @@ class TableRuns:
 def plan_table(
     table: Table, profile: Profile, seeds: Sequence[int], rows: Sequence[str] | None = None
 ) -> TableRuns:
-    """Plan the runs of a table, each with the benchmarks that its columns read.
-
-    `rows` defaults to all; the baselines of the named rows are added, since gains need them.
-    """
+    """Plan the runs of a table, each with the benchmarks that its columns read."""
     _check_seeds(seeds)
     table = table_at(table, profile)
     if rows is None and (table.controls or profile.columns):
@@ -250,10 +247,7 @@ def plan_figure(
 
 
 def topics_stage(topics: Topics, prompts: Stage) -> Stage:
-    """Return the stage with the topics of prompts: a model's, or `prompts` if none is asked.
-
-    `prompts` is the stage that holds the prompts, or answers to them.
-    """
+    """Return the stage with the topics of prompts: a model's, or `prompts` if none is asked."""
     if topics.settings is None:
         return prompts
     # A model needs only the prompts, so that they need not be answered first.

@@ -134,10 +134,7 @@ def select_stage(ctx: StageContext) -> Result:
 
 @writes("prompts", PROMPT_SCHEMA)
 def evolve_stage(ctx: StageContext) -> Result:
-    """Let the creator evolve the selected prompts.
-
-    Also writes `attempts.parquet`: every creator call, with what was wrong with it.
-    """
+    """Let the creator evolve the selected prompts."""
     chosen = to_prompts(read_prompts(ctx.inputs["selected"]))
     s = cast(dict[str, Any], ctx.settings)
     evolver = runtime_of(s["creator"]).evolver(s, progress_callback(ctx, "evolved", len(chosen)))
@@ -233,10 +230,7 @@ def repeat_stage(ctx: StageContext) -> Result:
 
 @writes("completions", COMPLETION_SCHEMA)
 def generate_stage(ctx: StageContext) -> Result:
-    """Answer every prompt n times.
-
-    Prompts that are too long for the policy are left out; `engine.json` counts them.
-    """
+    """Answer every prompt n times."""
     prompts = read_prompts(ctx.inputs["prompts"])
     with answering(ctx) as ask:
         asked = [user(row["prompt"]) for row in prompts]
@@ -334,11 +328,7 @@ def rewrite_stage(ctx: StageContext) -> Result:
 
 
 def train_stage(ctx: StageContext) -> None:
-    """Train the policy on pairs; writes `model/` and `log.json`.
-
-    Training runs in this process or, if the profile has hardware for large models (`numerics` in
-    the settings), under `accelerate`.
-    """
+    """Train the policy on pairs; writes `model/` and `log.json`."""
     s = cast(dict[str, Any], ctx.settings)
     start = policy_folder(ctx)
     history: Rows = []

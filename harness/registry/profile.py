@@ -297,11 +297,6 @@ class Profile(documents.Sourced):
         return called or column.benchmark
 
 
-def source_in_words(source: str) -> str:
-    """Return a source of prompts or rewrites as shown to readers."""
-    return "the embedded world's" if source == WORLD else source
-
-
 def benchmark_of(profile: Profile, score: str) -> str | None:
     return next((name for name, it in profile.benchmarks.items() if score in it.columns), None)
 

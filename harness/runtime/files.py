@@ -186,11 +186,7 @@ class DigestCache:
         self._verified: dict[str, tuple[int, int, int, str]] = {}
 
     def fault(self, folder: str, files: Mapping[str, FileEntry], own: str) -> str | None:
-        """Return what is wrong with a folder, or None if it is unchanged.
-
-        Only files found in the folder are opened, so a made-up name in the manifest leads nowhere.
-        The file `own` is ignored.
-        """
+        """Return what is wrong with a folder, or None if it is unchanged."""
         there = {
             name
             for name, found in _below(folder).items()

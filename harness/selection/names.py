@@ -106,10 +106,7 @@ def workers_of(jobs: int | None) -> int:
 
 
 def again(name: str, profile: str, seeds: Sequence[int] = (), rows: Sequence[str] = ()) -> str:
-    """Return the command-line arguments that repeat a request, without defaults.
-
-    Leave out `seeds` if the verb remembers the last ones, and `rows` if all are wanted.
-    """
+    """Return the command-line arguments that repeat a request, without defaults."""
     words = [name]
     words += [] if profile == DEFAULT_PROFILE else ["--profile", profile]
     words += ["--rows", ",".join(rows)] if rows else []

@@ -126,12 +126,7 @@ class Reports:
         return pd.DataFrame(lines)
 
     def text(self, form: Format | str = Format.terminal, *, full: bool = True) -> str:
-        """Render the reports as text.
-
-        Args:
-            form: The format: `terminal`, `markdown`, `json` or `html`.
-            full: For `terminal`, include all columns, where prompts lie, and assumptions.
-        """
+        """Render the reports as text."""
         from harness.report import render
 
         form = format_of(form)
@@ -147,10 +142,7 @@ class Reports:
         return "\n".join(render.as_text(it, full=full) for it in self.tables)
 
     def save(self, path: str | Path) -> Path:
-        """Write the reports to a file in the format of its suffix, and return its path.
-
-        Suffixes are `.txt`, `.md`, `.json` and `.html`.
-        """
+        """Write the reports to a file in the format of its suffix, and return its path."""
         from harness.runtime.files import write_whole
 
         path = Path(path)
@@ -216,11 +208,7 @@ def page_of(
 def seeds_shown(
     table: Table, profile: Profile, rows: Sequence[str] | None, on_note: Say
 ) -> tuple[int, ...]:
-    """Return the default seeds for a report of a table, or of some of its rows.
-
-    These are the most complete in the store, or the first three if it has none; `on_note` is told
-    about seeds left out.
-    """
+    """Return the default seeds for a report of a table, or of some of its rows."""
 
     def plan(seeds: Sequence[int]) -> TableRuns | None:
         if rows is not None:

@@ -116,10 +116,7 @@ def states_of(results: Results) -> list[TableState]:
 def stored_states(
     tables: Iterable[Table], profile: Profile, store: Store, *, whole: bool = False
 ) -> list[TableState]:
-    """Return the states of the tables that the store has finished runs of, with every seed.
-
-    With `whole`, only of those with every row of a seed: tables share runs.
-    """
+    """Return the states of the tables that the store has finished runs of, with every seed."""
     states, known = [], KnownControls(profile, store)
     for table in tables:
         rows, shown = _shown(table, profile, store)

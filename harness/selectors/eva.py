@@ -110,10 +110,7 @@ class Parents(Selector):
 def choose(
     selector: Selector, prompts: Sequence[Prompt], rewards: ArrayLike, rng: np.random.Generator
 ) -> tuple[list[Group], list[Prompt]]:
-    """Run a selector once on a whole set; return groups with values, and the prompts to rewrite.
-
-    `rewards` are P x N. There is no policy for rollouts or embeddings.
-    """
+    """Run a selector once on a whole set; return groups with values, and the prompts to rewrite."""
 
     def nothing(*asked: object) -> NoReturn:
         raise HarnessError("no policy is at hand here, and the selector asks for it")
@@ -199,10 +196,7 @@ class Eva(Parents):
 
     @classmethod
     def made(cls, options: Mapping[str, Any], sizes: Sizes) -> Eva:
-        """Return eva for a league: the pool is D, and the buffer has the same capacity.
-
-        Without a creator, the warm-up takes a quarter of D, and prompts trained on are returned.
-        """
+        """Return eva for a league: the pool is D, and the buffer has the same capacity."""
         chosen: dict[str, Any] = {"buffer": 1.0, "minibatch": sizes.minibatch, **options}
         if sizes.n_new:
             chosen |= {"n_new": sizes.n_new, "n_new_bootstrap": max(1, sizes.n_new // 2)}

@@ -143,10 +143,7 @@ class Buffer:
         return prompts
 
     def put(self, entries: Iterable[BufferEntry], eviction: Eviction) -> int:
-        """Append prompts, evict those above capacity, and return the number evicted.
-
-        `least_informative` evicts the lowest informativeness first, with ties oldest first.
-        """
+        """Append prompts, evict those above capacity, and return the number evicted."""
         self.entries += entries
         surplus = max(0, len(self) - self.capacity)
         gone = range(surplus)
@@ -260,10 +257,7 @@ class Selector:
         return np.zeros(len(groups))
 
     def spawn(self, pool: Pool, kept: Sequence[Group], ctx: Context) -> list[tuple[Prompt, int]]:
-        """Return which of the prompts trained on to rewrite, and how many times each.
-
-        Called repeatedly until it returns none; by default, the better half is rewritten once.
-        """
+        """Return which of the prompts trained on to rewrite, and how many times each."""
         if not ctx.n_new or ctx.spawned:
             return []
         better = best([group.value for group in kept], max(1, ctx.k // 2))

@@ -136,10 +136,7 @@ class PromptStream:
         return self._open
 
     def finish_step(self, rewards: ArrayLike, roll_out: RollOut) -> StepResult:
-        """End the step: update the selector, evolve the prompts it picks, and bound the pool.
-
-        `rewards` are those of the mini-batch's rollouts, P x N.
-        """
+        """End the step: update the selector, evolve the prompts it picks, and bound the pool."""
         batch = self._open
         array = check_rewards(rewards)
         if batch is None or len(array) != len(batch.prompts):

@@ -151,10 +151,7 @@ def shared_stages(sweep: Sweep, profile: Profile) -> list[Stage]:
 def run_sweep(
     order: Order, shared: list[Stage], say: Say, warn: Say, watch: Say = ignore
 ) -> SweepReport:
-    """Run the study's remaining trials, then the winner; return the report.
-
-    `say` gets a line when a trial starts and ends, `watch` progress messages.
-    """
+    """Run the study's remaining trials, then the winner; return the report."""
     sweep, here = order.sweep, order.where.engine == "local"
     pending = Plan(shared).pending(Store(store_dir()))
     for advice in refuse_missing(order.profile, pending, here=here, serves=False):
@@ -320,10 +317,7 @@ def stored_report(order: Order) -> SweepReport:
 
 
 def sync_sweeps(warn: Say) -> dict[str, Counter[str]]:
-    """Write the finished trials of the work folder's studies to MLflow; return changes by study.
-
-    Studies whose settings differ from the current declarations are skipped.
-    """
+    """Write the finished trials of the work folder's studies to MLflow; return changes by study."""
     done, profiles = {}, all_profiles()
     for sweep in load_sweeps().values():
         path = storage_file(sweep.name)

@@ -122,10 +122,7 @@ def check_settings(sweep: Sweep, profile: Profile) -> None:
 
 
 def points(sweep: Sweep) -> list[dict[str, Scalar]]:
-    """Return points to check, from the first corner: all if few, else corners and random ones.
-
-    The same sweep always gets the same points.
-    """
+    """Return points to check, from the first corner: all if few, else corners and random ones."""
     axes = [p.values() for p in sweep.space.values()]
     few = (sweep.grid_size or MOST_POINTS + 1) <= MOST_POINTS
     first = MOST_POINTS if few else MOST_POINTS // 2

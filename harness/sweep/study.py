@@ -224,10 +224,7 @@ def winner_of(sweep: Sweep, trials: Sequence[FrozenTrial]) -> FrozenTrial | None
 
 
 def pareto_front(sweep: Sweep, study: optuna.Study | None) -> tuple[int, ...]:
-    """Return the numbers of the trials on the Pareto front, best first.
-
-    Trials with equal objectives are represented by the earliest.
-    """
+    """Return the numbers of the trials on the Pareto front, best first."""
     found: dict[tuple[float, ...], int] = {}
     for trial in [] if study is None else study.best_trials:
         found.setdefault(_losses(sweep, trial), trial.number)

@@ -110,10 +110,7 @@ class Demand:
     def of(
         cls, profile: Profile, stages: Iterable[Stage] | None = None, *, serves: bool = True
     ) -> Demand:
-        """Return what `stages` (those still to compute) need, or without them all of a profile.
-
-        `serves`: whether the harness serves the models that the profile lets it serve.
-        """
+        """Return what `stages` (those still to compute) need, or without them all of a profile."""
         if stages is None:
             found = cls(profile, served=True)
             asked = found._add_profile()

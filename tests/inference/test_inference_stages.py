@@ -182,7 +182,7 @@ def test_a_python_that_is_none_is_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HARNESS_SGLANG_PYTHON", str(tmp_path / "nowhere"))
-    with pytest.raises(UserError, match=r"HARNESS_SGLANG_PYTHON names .*no Python that runs"):
+    with pytest.raises(UserError, match=r"HARNESS_SGLANG_PYTHON names .*which does not run"):
         installed("sglang")
     monkeypatch.setenv("HARNESS_SGLANG_PYTHON", sys.executable)
     with pytest.raises(UserError, match="whose environment has no sglang"):

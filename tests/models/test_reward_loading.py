@@ -181,7 +181,7 @@ def test_another_architecture_is_one_clear_error(
     config = json.loads((path / "config.json").read_text(encoding="utf-8"))
     config["architectures"] = architectures
     (path / "config.json").write_text(json.dumps(config), encoding="utf-8")
-    with pytest.raises(UserError, match=f"is a {named}.*which is no reward model"):
+    with pytest.raises(UserError, match=f"is a {named}.*which is not a reward model"):
         load_reward_model(path)
 
 

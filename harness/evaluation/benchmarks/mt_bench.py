@@ -234,10 +234,7 @@ def score_ratings(
     prompts: Sequence[str] | None = None,
     categories: Mapping[str, str] | None = None,
 ) -> Evaluation:
-    """Score one model's ratings: `average`, `turn_1` and `turn_2`, from 1 to 10.
-
-    Several ratings of one turn all count, as in the benchmark.
-    """
+    """Score one model's ratings: `average`, `turn_1` and `turn_2`, from 1 to 10."""
     order = tally(ratings, prompts).prompts
     turns = {t: tally((it for it in ratings if it.number == t), order) for t in TURNS}
     total, weight = (

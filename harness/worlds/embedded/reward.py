@@ -73,10 +73,7 @@ def encode_pair(prompt: str, first: str, second: str, ids: dict[str, int]) -> li
 def pair_margins(
     model: torch.nn.Module, pairs: list[NoisyPair], device: str, rng: random.Random
 ) -> torch.Tensor:
-    """Return a pairwise model's logits for the chosen over the rejected answers, shape (pairs,).
-
-    `rng` draws the order in which each pair's answers are shown.
-    """
+    """Return a pairwise model's logits for the chosen over the rejected answers, shape (pairs,)."""
     import torch
 
     ids = lang.token_ids()

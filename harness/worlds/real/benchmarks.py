@@ -200,10 +200,7 @@ def task_settings(identity: str, profile: Profile) -> dict[str, Json]:
 
 
 def judging_settings(identity: str, judge: str) -> dict[str, Json]:
-    """Return the settings of the stage that scores the answers to a benchmark.
-
-    For tasks the package is the judge; otherwise they include what else determines the scores.
-    """
+    """Return the settings of the stage that scores the answers to a benchmark."""
     if are_tasks(identity):
         version = identity.partition("@")[2]
         return {"benchmark": identity, "judge": f"lm-evaluation-harness {version}"}
@@ -311,10 +308,7 @@ def _write_nothing(output: Path, said: Mapping[str, Any], reasons: Mapping[str, 
 
 
 def run_tasks(ctx: StageContext, policy: Callable[[], Path]) -> None:
-    """Run the tasks on a policy; writes `answers.parquet`, and lm-eval's own results beside it.
-
-    `policy` returns the policy's folder. Without the package there are no answers.
-    """
+    """Run the tasks on a policy; writes `answers.parquet`, and lm-eval's own results beside it."""
     if str(ctx.settings["benchmark"]) == f"{LM_EVAL}@{packages.NOT_INSTALLED}":
         stage_io.write_rows(ctx.output / "answers.parquet", [], TASK_ANSWER_SCHEMA)
         return

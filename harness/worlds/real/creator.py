@@ -134,10 +134,7 @@ class Scheme(Strict):
         return fingerprint_of(self.model_dump(), "templates")
 
     def message(self, method: str, prompt: str) -> str:
-        """Return the message that asks a model to rewrite a prompt by a method.
-
-        Placeholders in the prompt itself are left as they are.
-        """
+        """Return the message that asks a model to rewrite a prompt by a method."""
         return self.messages[method].replace(PROMPT, prompt)
 
 
@@ -215,10 +212,7 @@ class EndpointGenerator:
     refused: int = 0
 
     def write(self, messages: Sequence[Message], sample: int, label: str) -> Written:
-        """Return the model's text; another `sample` draws another text.
-
-        `label` is a human-readable purpose.
-        """
+        """Return the model's text; another `sample` draws another text."""
         served = self.served
         request = ChatRequest(label, served.model, tuple(messages), served.settings, sample)
         try:
@@ -293,10 +287,7 @@ def replied(generator: EndpointGenerator, message: str, rng: np.random.Generator
 
 
 def at_once(served: ServedModel, done: Callable[[int], None] | None = None) -> MapFn:
-    """Return a function that evolves many prompts concurrently, each querying a model.
-
-    `done` is called in the calling thread with the number of prompts evolved.
-    """
+    """Return a function that evolves many prompts concurrently, each querying a model."""
 
     def over(grow: Grow, prompts: Sequence[Prompt]) -> list[Evolution]:
         def told(count: int, total: int) -> None:
@@ -363,10 +354,7 @@ def why_unusable(text: str, parent: str, told: Iterable[str] = ()) -> str | None
 
 
 def normalised(text: str) -> str:
-    """Normalize a text: lowercase letters, digits and symbols, one space between words.
-
-    Compatibility forms (full-width letters, ligatures) are unified; accents are kept.
-    """
+    """Normalize a text: lowercase letters, digits and symbols, one space between words."""
     folded = unicodedata.normalize("NFKC", text).casefold()
     return " ".join("".join(map(_telling, folded)).split())
 

@@ -62,11 +62,7 @@ def _ignore(*_: object) -> None: ...
 def judge_of(
     name: str, dtype: str = "float32", ledger: Ledger | None = None
 ) -> ServedModel | RewardJudge:
-    """Return a judge by name: a reward model, a plug-in's function, or a model at an endpoint.
-
-    A reward model is named by its identity (`reward:owner/name@<commit>`). With a ledger, no key is
-    required yet.
-    """
+    """Return a judge by name: a reward model, a plug-in's function, or a model at an endpoint."""
     if name.startswith(REWARD_JUDGE):
         reward = rewards.load(name.removeprefix(REWARD_JUDGE), "one answer", dtype)
         return RewardJudge(reward, name)

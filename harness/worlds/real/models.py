@@ -129,11 +129,7 @@ def download_line(identity: str) -> str:
 
 
 def digest_of_folder(folder: Path) -> str:
-    """Return the sha256 over names and contents of the model files that a loader reads.
-
-    Large files are hashed only once: digests are cached in the work folder, if it is writable, by
-    size and modification time.
-    """
+    """Return the sha256 over names and contents of the model files that a loader reads."""
     name = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:DIGITS]
     kept, known, found = work_dir() / "digests" / f"{name}.json", dict[str, Any](), dict[str, Any]()
     with suppress(OSError, ValueError):  # unknown digests are recomputed

@@ -228,10 +228,7 @@ def positions(size: int, seed: int, x: int, pieces: int, first: int, count: int)
 
 
 def cut(settings: Mapping[str, Json], size: int) -> list[int]:
-    """Return the positions of a stage's prompts in a pool of `size` texts.
-
-    Matched prompts are any slice of the shuffled pool; others are whole pieces.
-    """
+    """Return the positions of a stage's prompts in a pool of `size` texts."""
     seed, first, count = (cast(int, settings[name]) for name in ("seed", "first", "count"))
     if not settings.get("matched"):
         x, pieces = cast(int, settings["x"]), cast(int, settings["pieces"])

@@ -24,10 +24,7 @@ URL, KEY = "HARNESS_REWARD_URL", "HARNESS_REWARD_KEY"
 
 
 def identity_of(name: str) -> str:
-    """Return the identity of a reward model from its name in profiles.
-
-    A hub model is identified by its revision, a function by plug-in, version, and its model if any.
-    """
+    """Return the identity of a reward model from its name in profiles."""
     if name not in REWARDS:
         return models.identity_of(name)
     added = REWARDS.added(name)

@@ -84,12 +84,7 @@ def ask_about_all(
     texts: Sequence[str],
     done: Done = lambda count, total: None,
 ) -> tuple[list[Value | None], dict[str, int]]:
-    """Ask a question about every text; duplicate texts are asked about once.
-
-    Returns:
-        The values in the order of the texts (None if missing), and the numbers of texts without a
-        value, refused texts, and unreadable replies.
-    """
+    """Ask a question about every text; duplicate texts are asked about once."""
     distinct, work = list(dict.fromkeys(texts)), partial(ask, scorer, question)
     outcomes = work_through(distinct, work, scorer, done)
     found = dict(zip(distinct, (o.result or (None, 0) for o in outcomes), strict=True))

@@ -256,10 +256,7 @@ class HubRuntime:
     """Loads hub models, and queries those at endpoints."""
 
     def resolve(self, identity: str) -> Path:
-        """Return the folder of a model's files, after checking them against the identity.
-
-        With chat-template arguments, it is a folder of symlinks with those fixed in the template.
-        """
+        """Return the folder of a model's files, after checking them against the identity."""
         plain, told = without_arguments(identity)
         if not told:
             return folder_of(plain)
