@@ -368,15 +368,16 @@ def save(text: str, output: Path) -> None:
     note(f"written to {path}")
 
 
-def print_json(value: Any, answer: Answer | None = None) -> None:
+def print_json(value: Any, answer: Answer | None = None, facts: Any = None) -> None:
     """Print models, plain data or a JSON string on stdout, in the common format.
 
     The output is an object that starts with a schema version. A list becomes its `items`, after the
-    answer that they support.
+    answer that they support, and facts of rows.
     """
     read = json.loads(value) if isinstance(value, str) else _plain(value)
     content = {"items": read} if isinstance(read, list) else read
-    whole = {VERSIONED: 1} | ({"answer": answer.as_json()} if answer else {}) | content
+    whole = {VERSIONED: 1} | ({"answer": answer.as_json()} if answer else {})
+    whole |= ({"facts": facts} if facts else {}) | content
     sys.stdout.write(json.dumps(whole, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 

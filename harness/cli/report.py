@@ -136,7 +136,7 @@ def _write(found: Reports, form: Format, output: Path | None, *, full: bool) -> 
     elif form is Format.terminal:
         show(found, console(), full=full)
     elif form is Format.json:
-        print_json(found.text(form), found.answer)
+        print_json(found.text(form), found.answer, found.facts)
     else:
         sys.stdout.write(found.text(form))
 

@@ -115,7 +115,7 @@ def _progress(planned: Experiment, *, stderr: bool) -> AbstractContextManager[Ob
 def _print_report(report: Reports, out: Console, planned: Experiment, as_json: bool) -> None:
     """Print a report, or a line per table if there are several."""
     if as_json:
-        print_json(report.text(Format.json), report.answer)
+        print_json(report.text(Format.json), report.answer, report.facts)
         return
     out.print()
     show_report(report, out)

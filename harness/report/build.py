@@ -1,15 +1,9 @@
 """Builds the results of a table, from a store or what is published, and its report.
 
-A column's summary says whether gains have the same signs as the paper's and whether rows rank
-alike. Below `paper` scale nothing else is compared, because the values are not comparable. The
-summary covers the whole column or nothing: while any row that the paper prints lacks numbers, only
-a count is shown. A single seed gives no result either, since it says nothing about the recipes.
-Baseline rows are left out of the ranking: they stand apart from the rows that build on them, for
-us as in the paper, so including them would make any ranking look like the paper's.
-
-A profile's file states the source of every setting. The settings relevant to a table are grouped
-by source: the paper, the authors' code, or this project. Every report thus shows what the paper
-leaves unspecified.
+A column's summary compares signs of gains and the order of rows with the paper's; below `paper`
+scale nothing else is comparable. It covers the whole column or nothing: while a row that the paper
+prints lacks numbers, or with one seed, there is only a count. Baseline rows are left out of the
+order: they stand apart, for us as in the paper, so that any order would look like the paper's.
 """
 
 from __future__ import annotations
@@ -48,7 +42,7 @@ from harness.report.origin import origin_of
 from harness.report.publication import read_published
 from harness.report.results import Results
 from harness.report.reward_study import study_of
-from harness.report.scores import TableScores, read_scores
+from harness.report.scores import RunScores, read_scores
 from harness.report.verdicts import Evidence, judge_all, judge_without
 from harness.report.view import plain, state_words
 from harness.statistics import rank_agreement, sign_agreement
@@ -60,15 +54,11 @@ NOT_PUBLISHED = "not published at this profile"
 
 
 def stored_results(runs: TableRuns, known: KnownControls) -> Results:
-    """Return what a store has of a table's runs.
-
-    Raises:
-        StoreError: A stored file is corrupt.
-    """
+    """Return what a store has of a table's runs."""
     table, profile, store = runs.table, runs.profile, known.store
     assert store is not None
     measured = read_scores(runs, store)
-    scores = TableScores.of_table(table, runs.rows, runs.seeds, measured)
+    scores = RunScores.of_table(table, runs.rows, runs.seeds, measured)
     cells = cells_of(runs, store, scores)
     read = [benchmark_of(profile, column.reads) for column in table.columns]
     report = Report(
@@ -105,11 +95,7 @@ def _judged(
 
 
 def published_results(table: Table, folder: Path, known: KnownControls) -> Results:
-    """Return what is published of a table.
-
-    Raises:
-        HarnessError: A file is missing or changed, or the report does not match the declarations.
-    """
+    """Return what is published of a table."""
     report, measured = read_published(folder)
     if [column.id for column in report.columns] != [column.id for column in table.columns]:
         raise HarnessError(
@@ -177,7 +163,7 @@ def with_all_rows(results: Results) -> Results:
 
 
 def _sensitivity(
-    table: Table, cells: Sequence[Cell], scores: TableScores, controls: Controls | None
+    table: Table, cells: Sequence[Cell], scores: RunScores, controls: Controls | None
 ) -> dict[str, Any]:
     """Return the report fields on what its table could have shown: controls and power."""
     why = inadmissible(table, controls)
@@ -250,13 +236,13 @@ def _failures(cells: Iterable[Cell]) -> list[str]:
     ]
 
 
-def summarise(cells: Sequence[Cell], scores: TableScores | None = None) -> list[ColumnSummary]:
+def summarise(cells: Sequence[Cell], scores: RunScores | None = None) -> list[ColumnSummary]:
     """Summarize each column; without scores, row rankings are left out."""
     columns = dict.fromkeys(cell.column for cell in cells)
     return [_summary([it for it in cells if it.column == column], scores) for column in columns]
 
 
-def _summary(cells: Sequence[Cell], scores: TableScores | None) -> ColumnSummary:
+def _summary(cells: Sequence[Cell], scores: RunScores | None) -> ColumnSummary:
     first, printed = cells[0], [cell for cell in cells if cell.paper is not None]
     done = [cell for cell in printed if cell.mean is not None]
     said: dict[str, Any] = {"rows": len(printed), "done": len(done)}
@@ -272,7 +258,7 @@ def _summary(cells: Sequence[Cell], scores: TableScores | None) -> ColumnSummary
     return ColumnSummary(column=first.column, scale=first.scale, **said)
 
 
-def _order(cells: Sequence[Cell], scores: TableScores) -> dict[str, float]:
+def _order(cells: Sequence[Cell], scores: RunScores) -> dict[str, float]:
     """Return the rank agreement of a column's non-baseline rows with the paper's."""
     baselines = {cell.baseline_row for cell in cells}
     ranked = [

@@ -1,7 +1,4 @@
-"""Cells (row x column), ours next to the paper's: the single source of every reported number.
-
-A cell is complete or has no number: its mean needs every requested seed, and its gain also needs
-every seed of its baseline row. Otherwise it has a state:
+"""Cells (row x column), ours next to the paper's: complete, or without numbers and a state.
 
     ok             every seed is judged
     partial        some seeds are judged
@@ -23,7 +20,7 @@ from harness.registry.profile import Profile, benchmark_of
 from harness.registry.schema import Column, Row, Table
 from harness.report.model import Cell, State
 from harness.report.origin import makers_of, stage_summary
-from harness.report.scores import Measured, Numbers, TableScores
+from harness.report.scores import Measured, Numbers, RunScores
 from harness.runtime import Stage, Store
 
 if TYPE_CHECKING:
@@ -31,7 +28,7 @@ if TYPE_CHECKING:
     from harness.pipeline.runs import TableRuns
 
 
-def cells_of(table_runs: TableRuns, store: Store, scores: TableScores) -> list[Cell]:
+def cells_of(table_runs: TableRuns, store: Store, scores: RunScores) -> list[Cell]:
     """Return a table's cells, row by row, columns in printed order."""
     failures = Failures(store)
     makers = cache(lambda run_id: makers_of(table_runs.of(run_id), store))
@@ -109,7 +106,7 @@ def _cell(
     table_runs: TableRuns,
     row: Row,
     column: Column,
-    scores: TableScores,
+    scores: RunScores,
     failures: Failures,
     makers: Callable[[str], dict[str, tuple[str, ...]]],
 ) -> Cell:

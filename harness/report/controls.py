@@ -1,23 +1,14 @@
 """Controls: can a profile detect a difference between prompts?
 
-The controls are a table like any other (`Table.controls`), evaluated here from its per-prompt
-scores with the same statistics as every report. They are read from the store first, then from the
-published results. Published controls count as long as every run that they share with a table is
-still the same run.
+They are a table like any other (`Table.controls`), read from the store first, then from the
+published results, which count as long as every run shared with a table is still the same run.
 
 While a control of a kind of training has failed or has not run, verdicts on tables about prompts
-that use it are inadmissible, whatever their p-value. Rows are alike if their difference is shown to
-be smaller than a third of what the oracle's choice is worth (two one-sided tests); the control
-fails if they are shown to differ, and is open if neither is shown. An open control, or one that the
-profile cannot run (no prompts matched to its benchmark), is reported and does not block others.
-
-Whether it matters *which* prompts are chosen has its own controls (`choosing`): the oracle's choice
-of parents or human prompts must beat a random choice, the worst choice must lose to it, and a
-choice by shuffled oracle values must equal it. Claims that compare ways to choose need all of them,
-including any not declared; no other claim does.
-
-A claim can also take for granted that one reward model is better than another. If the published
-study of reward models does not show that it is, the claim is inadmissible.
+that use it are inadmissible. Rows are alike if their difference is shown to be smaller than a third
+of what the oracle's choice gains (two one-sided tests); the control fails if they are shown to
+differ, and is open if neither is shown. An open control, or one that the profile cannot run, blocks
+nothing. Claims that compare ways to choose need the choosing controls as well: the oracle's choice
+beats a random one, the worst loses to it, and shuffled oracle values equal it.
 """
 
 from __future__ import annotations
@@ -39,7 +30,7 @@ from harness.registry.profile import Profile, benchmark_of, lacking_rows, table_
 from harness.registry.schema import Control, Table, TrainingKind
 from harness.report.model import CheckedControl
 from harness.report.publication import REPORT, read_published
-from harness.report.scores import Measured, RunScores, TableScores, read_scores
+from harness.report.scores import Measured, RunScores, read_scores
 from harness.runtime import Store
 from harness.statistics import Scores, mean_interval
 from harness.worlds import ACCURACY
@@ -63,7 +54,7 @@ class Controls:
     """
 
     table: Table
-    scores: TableScores
+    scores: RunScores
     checked: tuple[CheckedControl, ...]
     runs: Mapping[tuple[str, str], str] = field(default_factory=dict)
     accuracies: Callable[[], Mapping[str, Scores]] = dict
@@ -186,7 +177,7 @@ def inadmissible_claims(
     return found
 
 
-def _checked(control: Control, scores: TableScores, lacking: Mapping[str, str]) -> CheckedControl:
+def _checked(control: Control, scores: RunScores, lacking: Mapping[str, str]) -> CheckedControl:
     said = control.model_dump(exclude={"standard_errors"}) | {"needed": control.standard_errors}
     rows = dict.fromkeys((*control.rows, *(control.edge or ())))
     needs = (control.column, *rows)
@@ -263,9 +254,6 @@ class KnownControls:
 
         `runs` are the table's judged runs, as in its cells, each with its column. Published
         controls that have another fingerprint for a shared run do not apply.
-
-        Raises:
-            HarnessError: A stored or published file is corrupt.
         """
         stored = self.stored
         if stored is not None and any(c.state in ("passed", "failed") for c in stored.checked):
@@ -344,7 +332,7 @@ def checked_runs(
         for column in table.columns
         if benchmark_of(profile, column.reads) is None
     }
-    scores = TableScores.of_table(table, table.rows, seeds, measured)
+    scores = RunScores.of_table(table, table.rows, seeds, measured)
     checked = tuple(_checked(it, scores, {**lacking, **unmeasured}) for it in table.controls)
     return Controls(table, scores, checked, runs or {})
 

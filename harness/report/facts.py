@@ -344,7 +344,8 @@ def _groups(
 ) -> Numbers:
     """Return the shares of prompts whose answers are partly, all, and never right."""
     right = right_of(runs.profile)
-    if right is None:
+    # Prompts that are only scored have no answers.
+    if right is None or store.status(answers.fingerprint) != "done":
         return {}
     shares = _right_shares(store.file(answers.fingerprint, "completions.parquet"), right)
     own = [shares[name] for name in (shares if chosen is None else chosen) if name in shares]

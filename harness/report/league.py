@@ -26,7 +26,7 @@ from harness.report import view
 from harness.report.model import FoundLeague, LeagueMember, LeagueVerdict
 from harness.report.plots import INK, MUTED, OURS, PAGE_WIDTH, Picture, Target, canvas, plain_frame
 from harness.report.results import Results
-from harness.report.scores import ALPHA, TableScores
+from harness.report.scores import ALPHA, RunScores
 from harness.report.view import APPLIES_NOT, Block, probability, signed
 from harness.statistics import Interval, ScoreMatrix, Scores, holm, mean_interval, weighted_sum
 from harness.words import counted
@@ -35,7 +35,7 @@ FEWEST_SEEDS = 3
 """Minimum number of seeds to rank anything; with fewer the standard error is a guess."""
 
 
-def leagues_of(table: Table, rows: Collection[str], scores: TableScores) -> tuple[FoundLeague, ...]:
+def leagues_of(table: Table, rows: Collection[str], scores: RunScores) -> tuple[FoundLeague, ...]:
     """Return the leagues of a table, over those of its rows that are given."""
     return tuple(_found(it, _rows(table, it, rows), scores)
                  for it in table.leagues if it.uniform in rows)  # fmt: skip
@@ -46,7 +46,7 @@ def _rows(table: Table, league: LeagueRows, asked: Collection[str]) -> list[str]
     return [row for row in rows if row in asked]
 
 
-def _marks(row: str, scores: TableScores) -> list[Scores]:
+def _marks(row: str, scores: RunScores) -> list[Scores]:
     """Return a row's scores at each mark; empty if any is missing a seed."""
     whole = [own for column in scores.reads if (own := scores.of(row, column)) is not None]
     return whole if len(whole) == len(scores.reads) else []
@@ -59,7 +59,7 @@ def area(start: Scores, marks: Sequence[Scores]) -> Scores:
     return weighted_sum([(0.5 / parts - 1.0, start), *inner, (0.5 / parts, marks[-1])])
 
 
-def _found(league: LeagueRows, rows: Sequence[str], scores: TableScores) -> FoundLeague:
+def _found(league: LeagueRows, rows: Sequence[str], scores: RunScores) -> FoundLeague:
     seeds = scores.seeds
     marks = {row: _marks(row, scores) for row in rows}
     start = _marks(league.start, scores)

@@ -8,9 +8,8 @@
                       *.svg           plots
                       *.parquet       the per-prompt values its numbers are computed from
 
-A publication is written to a scratch folder and replaces the previous one as a whole. One process
-publishes at a time; the next one repairs what a killed process left behind. The index is derived
-from the files alone, so `harness.report.verify` can compare the two.
+A publication is written to a scratch folder and replaces the previous one as a whole, one process
+at a time. The index is derived from the files alone, so `harness.report.verify` can compare them.
 """
 
 from __future__ import annotations
@@ -108,8 +107,7 @@ class Publication(Generic[Model]):
         extent: Returns a report's index entry.
         page: Returns its Markdown page.
         pictures: Returns the plots published with it.
-        values: Returns the name of the per-prompt values file that its numbers are computed from;
-            None if the page is derived from the report alone.
+        values: Returns the name of the per-prompt values file that its numbers are computed from.
         recomputed: Returns the report with its numbers recomputed from those values in a folder.
     """
 
@@ -117,9 +115,9 @@ class Publication(Generic[Model]):
     model: type[Model]
     extent: Callable[[Model], IndexEntry]
     page: Callable[[Model], str]
+    values: Callable[[Model], str]
+    recomputed: Callable[[Model, Path], Model]
     pictures: Callable[[Model], Sequence[Picture]] = lambda report: ()
-    values: Callable[[Model], str | None] = lambda report: None
-    recomputed: Callable[[Model, Path], Model] = lambda report, folder: report
 
     def publish(
         self,
@@ -135,11 +133,6 @@ class Publication(Generic[Model]):
 
         `write` adds the values file and any others to the folder; `stages` holds the fingerprints
         of the stages behind the report, by run.
-
-        Raises:
-            Refused: It is incomplete or has less than the existing one, without `allow_fewer`.
-            HarnessError: The index is invalid.
-            StoreError: A stored file is corrupt, the disk is full, or the folder is not writable.
         """
         target = results_dir / place
         with explained(f"publishing `{target.name}`", results_dir), _alone(results_dir):
@@ -165,39 +158,26 @@ class Publication(Generic[Model]):
         return self.extent(report).model_copy(update={"kind": self.name, "digests": digests})
 
     def read(self, folder: Path) -> Model:
-        """Return a published report.
-
-        Raises:
-            HarnessError: It is missing, not JSON, or in another format.
-        """
+        """Return a published report."""
         return _read(TypeAdapter(self.model), folder / REPORT, self.name)
 
     def check(self, folder: Path) -> Model:
-        """Return a published report after checking its files and recomputing its numbers.
-
-        Raises:
-            HarnessError: A file is missing or changed, or a number cannot be reproduced.
-        """
+        """Return a published report after checking its files and recomputing its numbers."""
         known = check_files(folder, (PAGE, REPORT), self.name)
         report = self.read(folder)
         file, again = self.values(report), f"publish the {self.name} again"
-        for name in (*(it.file for it in self.pictures(report)), *([file] if file else [])):
+        for name in (*(it.file for it in self.pictures(report)), file):
             if name not in known:
                 raise changed_file(folder / name, self.name)
-        if file is None and self.page(report) != (folder / PAGE).read_text(encoding="utf-8"):
-            raise HarnessError(f"{folder / PAGE} does not follow from {REPORT}; {again}")
-        anew = self.recomputed(report, folder).model_dump(mode="json")
-        if place := first_difference(report.model_dump(mode="json"), anew):
-            raise HarnessError(f"{folder / REPORT}: {place} does not follow from {file}; {again}")
+        recomputed = self.recomputed(report, folder).model_dump(mode="json")
+        if place := first_difference(report.model_dump(mode="json"), recomputed):
+            where = f"{folder / REPORT}: {place}"
+            raise HarnessError(f"{where} cannot be recomputed from {file}; {again}")
         return report
 
 
 def read_published(folder: Path) -> tuple[Report, Measured]:
-    """Read a published table and its per-prompt scores, verifying their digests.
-
-    Raises:
-        HarnessError: A file is missing, changed, or in another format.
-    """
+    """Read a published table and its per-prompt scores, verifying their digests."""
     check_files(folder, (PAGE, REPORT, SCORES), "table")
     return _read(TypeAdapter(Report), folder / REPORT, "table"), read_score_file(folder / SCORES)
 
@@ -211,11 +191,7 @@ def read_index(results_dir: Path) -> Index:
 
 
 def archived_entry(folder: Path) -> IndexEntry:
-    """Return the index entry of an archived folder after checking its files.
-
-    Raises:
-        HarnessError: A file is missing or changed.
-    """
+    """Return the index entry of an archived folder after checking its files."""
     files = check_files(folder, (), "archive")
     digests = sha256_of(folder / DIGESTS)
     return IndexEntry(
@@ -286,11 +262,7 @@ def without_numbers(states: Iterable[tuple[str, str]]) -> tuple[str, ...]:
 
 
 def check_files(folder: Path, required: Sequence[str], what: str) -> Mapping[str, str]:
-    """Check a publication's files, including the `required` ones, and return their digests.
-
-    Raises:
-        HarnessError: A file is missing or changed.
-    """
+    """Check a publication's files, including the `required` ones, and return their digests."""
     known = read_digests(folder, what).files
     for name in dict.fromkeys([*required, *known]):
         path = folder / name

@@ -22,7 +22,7 @@ from harness.report.page.examples import Examples, examples_of, write_examples
 from harness.report.publication import SCORES, IndexEntry, Publication, without_numbers
 from harness.report.render import as_markdown
 from harness.report.results import Results
-from harness.report.scores import Numbers, TableScores, read_score_file, write_scores
+from harness.report.scores import Numbers, RunScores, read_score_file, write_scores
 from harness.runtime import Stage, Store
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def _done(stages: dict[str, Stage], store: Store) -> dict[str, str]:
 def recomputed(report: Report, folder: Path) -> Report:
     """Return a published report with all numbers recomputed from its per-prompt scores."""
     measured = read_score_file(folder / SCORES)
-    scores = TableScores(report.rows, report.columns, report.seeds, measured)
+    scores = RunScores(measured, report.seeds, report.rows, report.columns)
     cells = []
     for cell in report.cells:
         found = scores.numbers(cell.row, cell.column)

@@ -11,7 +11,7 @@ from harness.registry.claims import Claim
 from harness.registry.profile import Profile
 from harness.registry.schema import Table
 from harness.report.model import Report, RowFacts, Verdict
-from harness.report.scores import Measured, TableScores
+from harness.report.scores import Measured, RunScores
 from harness.runtime import Store
 
 if TYPE_CHECKING:
@@ -44,8 +44,8 @@ class Results:
     calibrations: Mapping[str, Calibration | None] = field(default_factory=dict)
 
     @cached_property
-    def scores(self) -> TableScores:
-        return TableScores(self.report.rows, self.report.columns, self.report.seeds, self.measured)
+    def scores(self) -> RunScores:
+        return RunScores(self.measured, self.report.seeds, self.report.rows, self.report.columns)
 
     @cached_property
     def verdicts(self) -> Sequence[Verdict]:

@@ -1,9 +1,4 @@
-"""Per-prompt scores, the numbers computed from them, and their files.
-
-Every number is computed from `Measured`: the value of each prompt for a run id, a seed, and a
-score. It is read from the judge stages of a store or from a published scores file; either way, the
-same functions give the same digits.
-"""
+"""Per-prompt scores, the numbers computed from them, and their files."""
 
 from __future__ import annotations
 
@@ -75,11 +70,7 @@ def read_scores(table_runs: TableRuns, store: Store) -> Measured:
 def read_wanted(
     runs: Mapping[tuple[str, int], Run], wanted: Iterable[Key], profile: Profile, store: Store
 ) -> Measured:
-    """Read the wanted scores of runs from every finished judge stage.
-
-    Raises:
-        StoreError: A stored file is corrupt.
-    """
+    """Read the wanted scores of runs from every finished judge stage."""
     # A judge stage can hold several scores; read it once.
     by_stage: dict[str, list[Key]] = {}
     for key in sorted(set(wanted)):
@@ -102,13 +93,31 @@ def read_wanted(
 class RunScores:
     """The scores of runs, as the statistics functions take them, and numbers computed from them.
 
-    Prompts that are scored themselves are nested in seeds; a benchmark's prompts are the same for
-    every seed and thus crossed with them.
+    With a table's rows and columns, `runs` has each row's runs by column, and `reads` the score of
+    each column. Prompts that are scored themselves are nested in seeds; a benchmark's prompts are
+    the same for every seed and thus crossed with them.
     """
 
-    def __init__(self, measured: Measured, seeds: Sequence[int]) -> None:
+    def __init__(
+        self,
+        measured: Measured,
+        seeds: Sequence[int],
+        rows: Iterable[ReportRow] = (),
+        columns: Iterable[ReportColumn] = (),
+    ) -> None:
+        rows = tuple(rows)
         self.measured, self.seeds = measured, tuple(seeds)
+        self.runs = {row.id: row.runs for row in rows}
+        self.reads = {column.id: column.score for column in columns}
+        self._baselines = {row.id: row.baseline for row in rows}
         self._known: dict[tuple[str, str], Scores | None] = {}
+
+    @classmethod
+    def of_table(
+        cls, table: Table, rows: Iterable[Row], seeds: Sequence[int], measured: Measured
+    ) -> RunScores:
+        columns = map(ReportColumn.of, table.columns)
+        return cls(measured, seeds, [ReportRow.of(row, table) for row in rows], columns)
 
     def of_run(self, run: str | None, score: str) -> Scores | None:
         """Return a run's values of a score, or None if a seed is missing."""
@@ -137,35 +146,6 @@ class RunScores:
         gain = paired_difference(own, base)
         least = None if len(self.seeds) == 1 else gain.detectable(ALPHA, POWER)
         return Numbers(mean.mean, mean.low, mean.high, gain.mean, gain.low, gain.high, least)
-
-
-class TableScores(RunScores):
-    """The scores of a table's rows and columns.
-
-    Attributes:
-        runs: Each row's runs, by column.
-        reads: The score that each column reads.
-    """
-
-    def __init__(
-        self,
-        rows: Iterable[ReportRow],
-        columns: Iterable[ReportColumn],
-        seeds: Sequence[int],
-        measured: Measured,
-    ) -> None:
-        super().__init__(measured, seeds)
-        rows = tuple(rows)
-        self.runs = {row.id: row.runs for row in rows}
-        self.reads = {column.id: column.score for column in columns}
-        self._baselines = {row.id: row.baseline for row in rows}
-
-    @classmethod
-    def of_table(
-        cls, table: Table, rows: Iterable[Row], seeds: Sequence[int], measured: Measured
-    ) -> TableScores:
-        columns = map(ReportColumn.of, table.columns)
-        return cls([ReportRow.of(row, table) for row in rows], columns, seeds, measured)
 
     def run(self, row: str | None, column: str) -> str | None:
         return None if row is None else self.runs.get(row, {}).get(column)
@@ -215,11 +195,7 @@ def read_score_file(path: Path) -> Measured:
 
 
 def read_values(path: Path, *keys: str) -> dict[Any, dict[str, float]]:
-    """Read each prompt's value from a scores file, grouped by the columns `keys`.
-
-    Raises:
-        HarnessError: A prompt appears twice under one key.
-    """
+    """Read each prompt's value from a scores file, grouped by the columns `keys`."""
     import pyarrow.parquet as pq
 
     names = [*keys, "prompt_id"]

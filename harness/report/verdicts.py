@@ -1,38 +1,24 @@
-"""Verdicts on the paper's claims, given a table's runs.
-
-Claims are judged from the same per-prompt scores as the cells, with the same statistics
-(`harness.statistics`): prompts crossed with seeds and rows paired by both, or, if prompts
-themselves are scored, prompts nested in seeds and rows paired by seed. The verdict is
+"""Verdicts on the paper's claims, judged from the per-prompt scores behind the cells.
 
     supported     every statement of the claim is shown
     contradicted  a statement is refuted
     inconclusive  neither; the verdict says which margin would have been found, and whether the
                   interval excludes the claim, or an effect of the paper's size
-    inadmissible  no outcome would say anything: the controls of what it is about have not passed
-                  (`harness.report.controls`); a reward model that it takes for better is not shown
-                  to be; everything compared is at one end of its scale, or the same policy; or a
-                  margin is the same for every prompt and seed
+    inadmissible  no outcome would say anything: controls have not passed, a reward model is not
+                  shown to be the better one, or nothing that is compared can differ
     not_run       a score it needs is missing, or no column measures it
 
 The paper's points are never compared with ours. The paper's margin is expressed as a share of a
-gain that the paper prints; the same share of our gain is an effect of the paper's size:
+gain that the paper prints, and the same share of our gain is an effect of the paper's size. The
+gain is that of the claim's upper row over its baseline; of two gains, the one said to be larger. If
+the claim is about that very gain, using it would be circular (Hoenig and Heisey, 2001, The American
+Statistician 55(1)), and the unit is the largest other gain that the paper prints over that baseline
+in the column. There is no size if the paper prints no gain above its rounding, if ours is not above
+zero, or if the printed numbers contradict the claim.
 
-* The gain is that of the claim's upper row over its baseline: for a comparison, the row said to be
-  above; for a trend, the row at its upper end; for a best row, that row. When two gains are
-  compared, it is the one said to be larger.
-* If the claim is about that gain itself, or its upper row is a baseline, using it would be
-  circular: the power would only restate the p-value (Hoenig and Heisey, 2001, The American
-  Statistician 55(1)). The unit is then the largest gain that the paper prints over that baseline in
-  the same column, among rows that the claim does not compare.
-* If the paper prints no such gain, or one that exceeds zero by no more than its rounding, a share
-  of it is meaningless; if our gain is not above zero, it has no size here; if the printed numbers
-  contradict the claim, there is no effect to look for.
-
-What is excluded is read off the 95% intervals, which are not corrected for the number of claims.
-
-A table's primary claim is tested at 5%; its other claims are Holm-corrected as one family. The
-family is every declared testable claim, whether its rows have run or not, so running fewer rows
-makes nothing easier to show.
+A table's primary claim is tested at 5%; its other claims are Holm-corrected as one family of every
+declared testable claim, run or not, so running fewer rows makes nothing easier to show. Intervals
+are not corrected.
 """
 
 from __future__ import annotations
@@ -59,7 +45,7 @@ from harness.registry.schema import Table
 from harness.report.controls import Controls, inadmissible_claims
 from harness.report.model import Cell, Estimate, Scale, Verdict, VerdictWord
 from harness.report.results import Results
-from harness.report.scores import ALPHA, POWER, TableScores
+from harness.report.scores import ALPHA, POWER, RunScores
 from harness.statistics import (
     Interval,
     Scores,
@@ -200,11 +186,7 @@ def judge(claim: Claim, test: ClaimTest) -> Verdict:
 def judge_all(
     evidence: Evidence, claims: Sequence[Claim] | None = None, place: str | None = None
 ) -> list[Verdict]:
-    """Return the verdict on each claim of a table, or on a figure's claims about its rows.
-
-    Raises:
-        HarnessError: The scores that a claim compares have different prompts.
-    """
+    """Return the verdict on each claim of a table, or on a figure's claims about its rows."""
     claims = evidence.table.claims if claims is None else claims
     family = [c for c in claims if not c.primary and not isinstance(c.test, Qualitative)]
     of_family = ALPHA / max(len(family), 1)
@@ -271,7 +253,7 @@ class Evidence:
 
     table: Table
     cells: Sequence[Cell]
-    scores: TableScores
+    scores: RunScores
     lacking: Mapping[str, str] = field(default_factory=dict)
     inadmissible: Mapping[str, str] = field(default_factory=dict)
 
@@ -308,11 +290,7 @@ class Evidence:
         return said.get(cell.state)
 
     def score(self, place: Place) -> Scores:
-        """Return the scores behind a cell.
-
-        Raises:
-            KeyError: The cell has no numbers.
-        """
+        """Return the scores behind a cell."""
         found = self.scores.of(*place)
         if found is None:
             raise KeyError(place)

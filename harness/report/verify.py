@@ -80,13 +80,7 @@ class Different(Output):
 
 
 def verify(results_dir: Path, store: Store | None = None) -> Verified:
-    """Check everything published and, given a store, every stage in it.
-
-    Raises:
-        HarnessError: Nothing is published, or something is missing or changed; the message names
-            the first difference.
-        StoreError: Something in the store is corrupt; the message names all of it.
-    """
+    """Check everything published and, given a store, every stage in it."""
     index = read_index(results_dir)
     if not index:
         raise HarnessError(f"nothing is published in {results_dir}; publish something first")
@@ -126,9 +120,6 @@ def verify_findings(results_dir: Path, index: Index) -> tuple[str, ...]:
 
     Returns:
         The file that was checked, if it is there.
-
-    Raises:
-        HarnessError: A line of the answer is not in it.
     """
     page = results_dir / FINDINGS
     if not page.is_file():
@@ -159,9 +150,6 @@ def _verify_freeze(origins: Mapping[str, Any]) -> None:
     """Check that our worlds were frozen before an eva metric chose any prompts in them.
 
     `origins` are those of the published tables and figures, by location.
-
-    Raises:
-        HarnessError: A world has changed, or a published table or figure predates its freeze.
     """
     from harness.worlds.lookup import freeze_of
 
@@ -190,12 +178,7 @@ def _verify_freeze(origins: Mapping[str, Any]) -> None:
 
 
 def _verified(results_dir: Path, place: str, entry: IndexEntry) -> Any:
-    """Return the report of one index entry after checking it; None if it is archived.
-
-    Raises:
-        HarnessError: A file is missing or changed, the kind is unknown, or the publication does not
-            match its own values or the index.
-    """
+    """Return the report of one index entry after checking it; None if it is archived."""
     folder, kind = results_dir / place, KINDS.get(entry.kind)
     restore = "restore both from version control or publish it again"
     if kind is None and entry.kind != ARCHIVED:
@@ -217,11 +200,7 @@ def _verified(results_dir: Path, place: str, entry: IndexEntry) -> Any:
 
 
 def _not_covered(results_dir: Path, index: Index) -> tuple[str, ...]:
-    """Return the files that belong to no publication in the index.
-
-    Raises:
-        HarnessError: They include a complete publication, which readers would trust.
-    """
+    """Return the files that belong to no publication in the index."""
     known = {INDEX}
     for place in index:
         names = read_digests(results_dir / place).files

@@ -106,6 +106,11 @@ class Reports:
             verdicts = all_verdicts(self.tables, figure_claims(), first.profile)
         return answer_to(self.tables, first.verdicts if verdicts is None else verdicts)
 
+    @property
+    def facts(self) -> list[dict[str, object]]:
+        """What the stages of each table's rows record besides scores, as plain data."""
+        return [{"table": it.table.id, **own.as_json()} for it in self.tables for own in it.facts]
+
     def to_frame(self) -> pd.DataFrame:
         """Return the numbers as a data frame with one row per cell, or per point of a figure.
 

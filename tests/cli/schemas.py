@@ -10,7 +10,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, TypeAdapter, create_model
 
 from harness.report.answer import Answer
-from harness.report.model import Cell, Verdict
+from harness.report.model import Cell, RowFacts, Verdict
 from harness.strict import Output
 
 OUTPUTS = {
@@ -56,6 +56,10 @@ def _printed(place: str) -> Any:
     return list.__class_getitem__(model) if name.endswith("[]") else model
 
 
+TableFacts: Any = create_model("TableFacts", __base__=RowFacts, table=(str, ...))
+"""Facts of a row beside the table that it is of."""
+
+
 def with_version(printed: Any) -> type[BaseModel]:
     """Return the model of what is printed for a model or a list: it has a schema version.
 
@@ -63,6 +67,7 @@ def with_version(printed: Any) -> type[BaseModel]:
     """
     if not (isinstance(printed, type) and issubclass(printed, BaseModel)):
         more: Any = {"answer": (Answer, None)} if printed in (list[Cell], list[Verdict]) else {}
+        more |= {"facts": (list.__class_getitem__(TableFacts), [])} if printed == list[Cell] else {}
         return create_model("Listed", __base__=Output, items=(printed, ...), **more)
     if "schema_version" in printed.model_fields:
         return printed

@@ -23,7 +23,7 @@ from harness.extensions import SCORES
 from harness.registry.claims import Compare
 from harness.registry.schema import PROMPT_SCORES, Table
 from harness.report.model import Cell, Verdict
-from harness.report.scores import Measured, TableScores
+from harness.report.scores import Measured, RunScores
 from harness.report.verdicts import Evidence, ends_of, judge_all
 
 EFFECTS: Mapping[str, float] = {"prompt": 1.0, "seed": 0.1, "row prompt": 0.1, "row seed": 0.1}
@@ -119,7 +119,7 @@ def null_scores(table: Table, seeds: int, prompts: int, rng: np.random.Generator
 def evidence_of(table: Table, cells: Sequence[Cell], measured: Measured, **more: Any) -> Evidence:
     asked = {cell.row for cell in cells}
     rows = [row for row in table.rows if row.id in asked]
-    scores = TableScores.of_table(table, rows, cells[0].seeds, measured)
+    scores = RunScores.of_table(table, rows, cells[0].seeds, measured)
     return Evidence(table, cells, scores, **more)
 
 

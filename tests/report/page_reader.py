@@ -53,7 +53,7 @@ def numbers_of(html: str) -> dict[tuple[str, str], list[str]]:
     for table in re.findall(r"<table data-table=.*?</table>", html, re.DOTALL):
         column = re.search(r'data-column="([^"]+)"', table)
         assert column is not None
-        for row, inside in re.findall(r'<tr data-row="([^"]+)">(.*?)</tr>', table, re.DOTALL):
+        for row, inside in re.findall(r'<tr data-row="([^"]+)"[^>]*>(.*?)</tr>', table, re.DOTALL):
             cells = re.findall(r'<td[^>]*class="num[^"]*">(.*?)</td>', inside, re.DOTALL)
             found[column[1], row] = [Page(cell).text.strip() for cell in cells]
     return found

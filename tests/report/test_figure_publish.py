@@ -1,4 +1,4 @@
-"""A published figure holds what its numbers follow from, and what does not follow is named."""
+"""A published figure holds what its numbers follow from, and what cannot be recomputed is named."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def test_a_changed_value_of_a_prompt_is_named_and_so_is_the_first_number_it_chan
     with pytest.raises(HarnessError, match="is not what was published"):
         FIGURE.check(folder)
     seal(folder)
-    with pytest.raises(HarnessError, match=f"points / {number}.* / value does not follow from"):
+    with pytest.raises(HarnessError, match=f"points / {number}.* / value cannot be"):
         FIGURE.check(folder)
 
 
@@ -164,7 +164,7 @@ def test_a_changed_value_of_a_prompt_is_named_and_so_is_the_first_number_it_chan
              f"roleplay / share of training .*/ {field} does not")
             for field in ("value", "low", "high")
         ),
-        ("figure10", lambda points: points.append(points[0]), "points does not follow"),
+        ("figure10", lambda points: points.append(points[0]), "points cannot be recomputed"),
         ("figure10", lambda points: points[0].update(series="no prompts"),
          "points / no prompts / Spearman's ρ / series does"),
     ],

@@ -18,7 +18,7 @@ from harness.report.build import published_results
 from harness.report.controls import KnownControls
 from harness.report.league import STROKES, area, league_pictures, leagues_of
 from harness.report.model import FoundLeague
-from harness.report.scores import TableScores
+from harness.report.scores import RunScores
 from harness.statistics import ScoreMatrix
 
 SEEDS = (0, 1, 2, 3)
@@ -65,7 +65,7 @@ def league(
 ) -> FoundLeague:
     heights = {**HEIGHTS, **changed}
     measured = measured_of(table, heights)
-    scores = TableScores.of_table(table, table.rows, seeds, measured)
+    scores = RunScores.of_table(table, table.rows, seeds, measured)
     found, *_ = leagues_of(table, list(heights), scores)
     return found
 
@@ -123,7 +123,7 @@ def test_two_seeds_rank_nothing_and_one_has_no_gain(table: Table) -> None:
 
 
 def test_what_has_not_run_is_missing_and_not_zero(table: Table) -> None:
-    scores = TableScores.of_table(table, table.rows, SEEDS, measured_of(table, HEIGHTS))
+    scores = RunScores.of_table(table, table.rows, SEEDS, measured_of(table, HEIGHTS))
     found, *_ = leagues_of(table, [*HEIGHTS, "pool-pcl"], scores)
     (pcl,) = [own for own in found.members if own.row == "pool-pcl"]
     assert (pcl.verdict, pcl.area, pcl.final) == ("missing", None, None)

@@ -21,7 +21,7 @@ from harness.report.build import published_results
 from harness.report.controls import KnownControls
 from harness.report.model import Cell
 from harness.report.page.contents import from_results, from_store
-from harness.report.page.page import as_html, traces
+from harness.report.page.page import as_html, run_block
 from harness.report.publication import read_published
 from harness.report.publish import publish
 from harness.report.render import as_json, as_markdown, as_text
@@ -117,16 +117,8 @@ def made_by(models: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(re.sub(r"^[^/]*/|@.*", "", name) for name in models))
 
 
-def cards_of(html: str) -> dict[str, dict[str, str]]:
-    """Return the facts on the card of each number on a page, by the card's address."""
-    cards = re.findall(r'<div popover id="(c-[^"]+)"(.*?)</dl>', html, re.DOTALL)
-    return {
-        name: dict(re.findall(r"<dt>([^<]*)</dt><dd>([^<]*)</dd>", card)) for name, card in cards
-    }
-
-
 def listed(text: str) -> tuple[str, ...]:
-    return () if text == "none" else made_by(text.split(", "))
+    return () if text in ("none", "–") else made_by(text.split(", "))
 
 
 def of_row(fact: str, row: str) -> tuple[str, ...]:
@@ -160,8 +152,6 @@ def test_every_surface_names_exactly_what_made_each_cell(store: Store, tmp_path:
         "store": from_store(tables, profile, lambda _: (0, 1), KnownControls(profile, store)),
         "results": from_results(tables, profile, results),
     }
-    cards = {name: cards_of(as_html(contents)) for name, contents in pages.items()}
-    assert cards["store"].keys() == cards["results"].keys()
     for runs in planned:
         found = stored(runs, store)
         cells = found.report.cells
@@ -175,9 +165,6 @@ def test_every_surface_names_exactly_what_made_each_cell(store: Store, tmp_path:
             assert kept == Cell.model_validate(said)
             assert (made_by(said["reward_models"]), made_by(said["creators"])) == expected
             named = []
-            for shown in cards.values():
-                card = shown[f"c-{cell.table}-{cell.row}-{cell.column}"]
-                named.append((card["reward model"], card["creator"], card["judge"]))
             for name in (cell.row, f"run-{cell.row}-seed0"):
                 tags = records[name].tags
                 named.append((tags["reward_model"], tags["creator"], tags["judge"]))
@@ -188,9 +175,9 @@ def test_every_surface_names_exactly_what_made_each_cell(store: Store, tmp_path:
                 models, creators = text["Reward model"], text["Creator"]
                 assert (of_row(models, cell.row), of_row(creators, cell.row)) == expected
     for contents in pages.values():
-        for run_id, trace in traces(contents).items():
-            expected = MADE_BY[run_id.removeprefix("run-")]
-            assert (made_by(trace["reward_models"]), made_by(trace["creators"])) == expected
+        for run, _, _, models, creators, _ in run_block(contents).rows:
+            expected = MADE_BY[run.removeprefix("run-")]
+            assert (listed(models), listed(creators)) == expected
 
 
 def facts_of_markdown(text: str) -> dict[str, str]:

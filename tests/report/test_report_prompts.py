@@ -19,6 +19,7 @@ from harness.registry.profile import load_profiles
 from harness.report.blocks import column_blocks
 from harness.report.build import published_results
 from harness.report.controls import KnownControls
+from harness.report.facts import facts_of
 from harness.report.model import Verdict
 from harness.report.publish import publish
 from harness.report.verify import verify
@@ -155,3 +156,17 @@ def test_equal_sets_of_prompts_lead_to_few_verdicts() -> None:
     judged, decided = counted(simulated_nulls([TABLE], 300, seeds=3))["all"]
     assert judged == 600
     assert decided <= 0.05 * judged
+
+
+def test_prompts_that_are_only_scored_have_facts_without_answers(store: Store) -> None:
+    """The table asks for no benchmark whose prompts they could be compared with."""
+    runs = filled(store, (0,))
+    for run in runs.runs.values():
+        if run.last_prompts.kind == "prompts":
+            write_files(store, run.last_prompts, prompts=[{"prompt": "sort 3 1 2"}] * 2)
+    found = {it.row: it for it in facts_of(runs, store)}
+    seed = found["seed"]
+    assert (seed.state, seed.values["to_seed"], seed.values["duplicates"]) == ("ok", 0.0, 0.5)
+    assert not {name for name in seed.values if name.startswith("to_")} - {"to_seed"}
+    assert "mixed" not in seed.values
+    assert found["eva-iter-2"].state == "not_run"

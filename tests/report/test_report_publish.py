@@ -118,7 +118,10 @@ def leave_a_run_out(rows: list[dict[str, Any]]) -> None:
 
 @pytest.mark.parametrize(
     ("change", "words"),
-    [(change_a_value, r"does not follow from scores\.parquet"), (leave_a_run_out, "not follow")],
+    [
+        (change_a_value, r"cannot be recomputed from scores\.parquet"),
+        (leave_a_run_out, "recomputed"),
+    ],
 )
 def test_changed_scores_are_found_even_with_a_new_digest(
     folder: Path, change: Callable[[list[dict[str, Any]]], None], words: str
@@ -134,7 +137,7 @@ def test_a_changed_number_is_found_even_with_a_new_digest(
     folder: Path, part: str, name: str
 ) -> None:
     forge(folder, lambda data: data[part][0].update({name: 0.5}))
-    with pytest.raises(HarnessError, match=f"{name} .*does not follow"):
+    with pytest.raises(HarnessError, match=f"{name} .*cannot be recomputed"):
         TABLE.check(folder)
 
 
@@ -203,7 +206,7 @@ def test_rivals_publish_one_after_the_other(tmp_path: Path) -> None:
         return IndexEntry(rows=(), seeds=(report.number,), counts={})
 
     def put(number: int) -> None:
-        kind = Publication("toy", Toy, extent, page=lambda _: "")
+        kind = Publication("toy", Toy, extent, lambda _: "", lambda _: "", lambda it, _: it)
         kind.publish(Toy(number=number), f"micro/toy{number}", results)
 
     with ThreadPoolExecutor(4) as pool:

@@ -26,7 +26,7 @@ from harness.report.publication import (
     read_index,
     write_index,
 )
-from harness.report.scores import TableScores
+from harness.report.scores import RunScores
 from harness.report.verify import FINDINGS, KINDS, verify, verify_findings
 from harness.runtime import Store
 from harness.runtime.files import sha256_of
@@ -127,7 +127,7 @@ def lose_a_row(report: dict[str, Any]) -> None:
         for seed in found.seeds
     }
     # Too few rows are left for their order to be in it.
-    scores = TableScores(found.rows, found.columns, found.seeds, measured)
+    scores = RunScores(measured, found.seeds, found.rows, found.columns)
     report["summary"] = [summary.as_json() for summary in summarise(found.cells, scores)]
 
 
@@ -135,7 +135,7 @@ def lose_a_row(report: dict[str, Any]) -> None:
     ("lose", "lost"),
     [
         (lose_a_row, "has other rows, seeds or counts than index.json"),
-        (lambda report: report["seeds"].remove(1), "cells / base / ah_wr / mean does not follow"),
+        (lambda report: report["seeds"].remove(1), "cells / base / ah_wr / mean cannot be"),
     ],
 )
 def test_a_row_or_a_seed_that_is_lost_is_named(

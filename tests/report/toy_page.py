@@ -13,7 +13,6 @@ from harness.report.build import with_all_rows
 from harness.report.facts import creator_stages
 from harness.report.page.contents import Contents
 from harness.report.page.examples import examples_of
-from harness.report.publish import stages_behind
 from harness.report.verdicts import Evidence, judge_all
 from harness.runtime import Plan, Stage, Store
 
@@ -33,7 +32,6 @@ def contents_of(runs: TableRuns, store: Store) -> Contents:
         table_pictures={},
         pictures=(),
         examples=examples_of(runs, store),
-        stages=stages_behind(runs, store),
     )
 
 

@@ -111,7 +111,7 @@ def test_a_published_winner_follows_from_its_scores_and_a_changed_one_does_not(
     with pytest.raises(HarnessError, match="not what was published"):
         verify(tmp_path)
     seal(folder)
-    with pytest.raises(HarnessError, match="benchmarks / ah_wr / base does not follow"):
+    with pytest.raises(HarnessError, match="benchmarks / ah_wr / base cannot be"):
         SWEEP.check(folder)
 
 

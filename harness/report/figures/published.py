@@ -37,12 +37,7 @@ def publish_figure(report: FigureReport, results_dir: Path, *, allow_fewer: bool
 
 
 def published_figure(figure: Figure, folder: Path) -> FigureReport:
-    """Return a figure's published numbers, worded and drawn as it is declared now.
-
-    Raises:
-        UserError: It is not published.
-        HarnessError: A file is missing or changed, or the figure was declared with other rows.
-    """
+    """Return a figure's published numbers, worded and drawn as it is declared now."""
     if not folder.is_dir():
         raise UserError(
             f"`{figure.id}` is not published for the profile `{folder.parent.name}`; without "

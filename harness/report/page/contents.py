@@ -32,8 +32,8 @@ from harness.report.league import league_pictures
 from harness.report.model import Verdict
 from harness.report.page.examples import FILE, Examples, examples_of, first_of, read_examples
 from harness.report.plots import Picture
-from harness.report.publication import ARCHIVED, read_digests, read_index
-from harness.report.publish import OF_STUDY, TABLE, stages_behind
+from harness.report.publication import ARCHIVED, read_index
+from harness.report.publish import TABLE
 from harness.report.results import Results
 from harness.report.verify import KINDS
 from harness.runtime import Store
@@ -43,9 +43,8 @@ from harness.runtime import Store
 class Contents:
     """Everything on the page, from a store or from published results.
 
-    The tables have every declared row; `stages` has the fingerprints behind each run and seed;
-    `table_pictures` are the tables' own, and `pictures` belong to no table. Examples are None if
-    none are published.
+    The tables have every declared row; `table_pictures` are their own, and `pictures` belong to no
+    table. Examples are None if none are published.
     """
 
     profile: Profile
@@ -54,7 +53,6 @@ class Contents:
     table_pictures: Mapping[str, Sequence[Picture]]
     pictures: tuple[Picture, ...]
     examples: Examples | None
-    stages: Mapping[str, Mapping[str, str]]
 
     @cached_property
     def verdicts(self) -> Sequence[Verdict]:
@@ -79,7 +77,7 @@ def from_store(
     store = known.store
     assert store is not None
     found: list[Results] = []
-    table_pictures, stages = dict[str, Sequence[Picture]](), dict[str, Mapping[str, str]]()
+    table_pictures = dict[str, Sequence[Picture]]()
     shown: dict[str, tuple[Table, Sequence[int]]] = {}
     for table in tables:
         own = seeds(table)
@@ -92,11 +90,10 @@ def from_store(
         found.append(with_all_rows(stored_results(runs, known)))
         drawn = league_pictures(found[-1])
         table_pictures[table.id] = [replace(it, origin="drawn from the store") for it in drawn]
-        stages |= stages_behind(runs, store)
     planned = [it.runs[0] for it in found if it.runs is not None]
     pictures = tuple(_drawn_figures(figures, shown, profile, store))
     examples = first_of(examples_of(runs, store) for runs in planned)
-    return Contents(profile, "store", tuple(found), table_pictures, pictures, examples, stages)
+    return Contents(profile, "store", tuple(found), table_pictures, pictures, examples)
 
 
 def _drawn_figures(
@@ -131,7 +128,7 @@ def from_results(tables: Iterable[Table], profile: Profile, results_dir: Path) -
     """
     folder, known = results_dir / profile.name, KnownControls(profile, None, results_dir)
     found: list[Results] = []
-    table_pictures, stages = dict[str, Sequence[Picture]](), dict[str, Mapping[str, str]]()
+    table_pictures = dict[str, Sequence[Picture]]()
     examples: list[Examples] = []
     for table in tables:
         place = folder / table.id
@@ -141,14 +138,13 @@ def from_results(tables: Iterable[Table], profile: Profile, results_dir: Path) -
             found.append(without_runs(table, profile, (), reason, absent))
             continue
         published = published_results(table, place, known)
-        stages |= {k: v for k, v in (read_digests(place).stages or {}).items() if k != OF_STUDY}
         found.append(with_all_rows(published))
         table_pictures[table.id] = list(_beside(place, league_pictures(published)))
         own = read_examples(place / FILE)
         examples += [] if own is None else [own]
     others = tuple(published_pictures(folder, {it.table.id for it in found}))
     first = first_of(examples) if examples else None
-    return Contents(profile, "results", tuple(found), table_pictures, others, first, stages)
+    return Contents(profile, "results", tuple(found), table_pictures, others, first)
 
 
 def published_pictures(profile_results: Path, tables: Collection[str]) -> Iterator[Picture]:

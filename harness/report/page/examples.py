@@ -159,11 +159,7 @@ def write_examples(examples: Examples, folder: Path) -> None:
 
 
 def read_examples(path: Path) -> Examples | None:
-    """Read examples from a file, or return None if it does not exist.
-
-    Raises:
-        HarnessError: The file has another format.
-    """
+    """Read examples from a file, or return None if it does not exist."""
     from pydantic import TypeAdapter, ValidationError
 
     try:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import base64
 import functools
 import hashlib
-import itertools
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -20,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 from harness.registry.claims import Qualitative, places
 from harness.registry.declared import Deviation, deviations, natural, value_in
 from harness.registry.paper import the_paper
-from harness.registry.profile import Profile, benchmark_of
+from harness.registry.profile import Profile
 from harness.report import view
-from harness.report.answer import answer_to, finding, primary_of
+from harness.report.answer import answer_to, finding
 from harness.report.blocks import (
     column_blocks,
     control_blocks,
@@ -37,7 +36,7 @@ from harness.report.page.examples import JUDGED_RULE
 from harness.report.page.marks import axis_of, draw, overview
 from harness.report.render import environment
 from harness.report.results import Results
-from harness.report.view import Piece, label_parts, plain
+from harness.report.view import Block, Piece, label_parts, plain
 from harness.words import seeds_text
 
 if TYPE_CHECKING:
@@ -46,9 +45,6 @@ if TYPE_CHECKING:
 TEMPLATES = Path(__file__).resolve().parents[1] / "templates" / "page"
 
 SCRIPT = "page.js"
-
-SHORT = 12
-"""Number of fingerprint digits shown, enough to find the folder."""
 
 LONGEST = 2000
 """Maximum number of characters shown of a model's text."""
@@ -62,11 +58,9 @@ SENSITIVITY = ("Inadmissible", "Power", "Controls")
 
 def as_html(contents: Contents) -> str:
     shown, profile = contents.tables, contents.profile
-    tables = [_table(it, contents) for it in shown]
     origins = [it.report.origin for it in shown]
     script = hashlib.sha256((TEMPLATES / SCRIPT).read_bytes())
     finished = [origin.finished for origin in origins if origin.finished]
-    known = deviations()
     return (
         _environment()
         .get_template("page.html.j2")
@@ -77,18 +71,14 @@ def as_html(contents: Contents) -> str:
             answer=answer_to(shown, contents.verdicts),
             script_digest=base64.b64encode(script.digest()).decode("ascii"),
             overview=overview(shown),
-            tables=tables,
+            tables=[_table(it, contents) for it in shown],
             commits=sorted({commit for origin in origins for commit in origin.commits}),
             finished=max(finished, default=None),
             groups=_claim_groups(contents),
             counts=tally(contents.verdicts).words,
             primary=PRIMARY,
             totals=totals(contents.verdicts),
-            assumptions=_assumptions(shown),
-            traces=traces(contents),
-            discrepancies=[_deviation(d, profile) for d in known.discrepancies],
-            ambiguities=[_deviation(a, profile) for a in known.ambiguities],
-            departures=[_deviation(d, profile) for d in known.departures if d.at == profile.name],
+            appendix=[*_assumptions(shown), *_deviations(profile), run_block(contents)],
             answers_rule=JUDGED_RULE,
         )
     )
@@ -98,15 +88,13 @@ def as_html(contents: Contents) -> str:
 
 
 def _table(results: Results, contents: Contents) -> dict[str, Any]:
-    table, report, primary = results.table, results.report, primary_of(results.verdicts)
+    table, report = results.table, results.report
     facts, seeds = view.facts(results), seeds_text(report.seeds)
-    commits = ", ".join(report.origin.commits) or "none"
     done = len({cell.row for cell in report.cells if cell.mean is not None})
     several = f", seed{'s' * (len(report.seeds) > 1)} {seeds}" if done else ""
     by_reason: dict[str, list[str]] = {}
     for row, reason in results.absent.items():
         by_reason.setdefault(plain(reason.removeprefix(f"`{row}` ")), []).append(row)
-    benchmarks = itertools.groupby(column.benchmark for column in table.columns)
     return {
         "id": table.id,
         "table": table,
@@ -114,14 +102,7 @@ def _table(results: Results, contents: Contents) -> dict[str, Any]:
         "verdicts": results.verdicts,
         "name": "Ours" if table.source is None else f"Table {table.source.table}",
         "finding": finding(results, results.verdicts),
-        "word": "not_run" if primary is None else primary.word,
-        "verdict": "no primary claim" if primary is None else primary.text,
         "progress": f"{done} of {len(report.rows)} rows{several}",
-        "source": f"{table.id}: seeds {seeds} of its runs in the appendix, commit {commits}",
-        "rows": view.row_names(report),
-        "heads": [c.printed + (f" · {c.panel}" if c.panel else "") for c in table.columns],
-        "groups": [(name, len(list(own))) for name, own in benchmarks],
-        "decimals": {column.id: view.our_decimals(results, column) for column in table.columns},
         "blocks": list(_blocks(results)),
         "facts": [fact for fact in facts if fact[0] not in SHOWN],
         "sensitivity": [fact for fact in facts if fact[0] in SENSITIVITY],
@@ -150,31 +131,33 @@ def _blocks(results: Results) -> Iterator[dict[str, Any]]:
                 "drawing": draw(cell, axis, decimals) if axis and drawn else None,
             })  # fmt: skip
         ticks = f"x-{table.id}-{column.id}"
-        yield {**vars(block), "column": column.id, "axis": axis, "ticks": ticks, "lines": lines}
+        main = column is table.columns[0]
+        yield {**vars(block), "column": column.id, "axis": axis, "ticks": ticks, "lines": lines,
+               "main": main}  # fmt: skip
 
 
-def traces(contents: Contents) -> dict[str, dict[str, Any]]:
-    """Return what stands behind each run: rows that it serves, models, and stages by seed."""
-    traces: dict[str, dict[str, Any]] = {}
+def run_block(contents: Contents) -> Block:
+    """Return what stands behind each run: the rows that it serves, seeds, models and judges."""
+    runs: dict[str, list[dict[str, None]]] = {}
     for found in contents.tables:
-        report, runs = found.report, {row.id: row.runs for row in found.report.rows}
-        for row, own in runs.items():
-            for name in own.values():
-                traces.setdefault(name, {"serves": {}, "seeds": {}, "judges": {}})
-                traces[name]["serves"][f"{report.table}/{row}"] = None
-        for cell in report.cells:
-            trace = traces[runs[cell.row][cell.column]]
-            trace |= {"reward_models": cell.reward_models, "creators": cell.creators}
-            benchmark = benchmark_of(found.profile, found.scores.reads[cell.column])
-            if benchmark is not None and cell.judge is not None:
-                trace["judges"][benchmark] = cell.judge
-            if report.origin.policies:
-                trace.setdefault("policies", report.origin.policies)
-    for name, own in contents.stages.items():
-        run, _, seed = name.split("/")
-        short = {what: fingerprint[:SHORT] for what, fingerprint in own.items()}
-        traces[run]["seeds"].setdefault(int(seed.removeprefix("seed")), {}).update(short)
-    return traces
+        of_row = {row.id: row.runs for row in found.report.rows}
+        for cell in found.report.cells:
+            run = runs.setdefault(of_row[cell.row][cell.column], [{} for _ in range(5)])
+            judges = [cell.judge] if cell.judge else []
+            seeds = map(str, cell.seeds if cell.runs else ())
+            own = (
+                (f"{found.table.id}/{cell.row}",),
+                seeds,
+                cell.reward_models,
+                cell.creators,
+                judges,
+            )
+            for known, names in zip(run, own, strict=True):
+                known |= dict.fromkeys(names)
+    rows = [(name, *(", ".join(names) or view.APPLIES_NOT for names in own))
+            for name, own in runs.items()]  # fmt: skip
+    head = ("run", "rows", "seeds", "reward model", "creator", "judge")
+    return Block(f"{len(rows)} runs", (), head, tuple(rows))
 
 
 # --- Claims, assumptions, deviations ---
@@ -214,7 +197,7 @@ def _basis(verdict: Verdict, results: Results) -> str | None:
     return f"per-prompt scores of {', '.join(cells)}; seeds {seeds}"
 
 
-def _assumptions(shown: Sequence[Results]) -> list[tuple[str, list[tuple[str, str, str]]]]:
+def _assumptions(shown: Sequence[Results]) -> list[Block]:
     """Return the settings by who sets them: name and value, source, and the tables they affect.
 
     A setting shared by all tables with assumptions is listed once, for `all`.
@@ -225,16 +208,40 @@ def _assumptions(shown: Sequence[Results]) -> list[tuple[str, list[tuple[str, st
             key = (item.group, item.name, item.value, item.source)
             tables.setdefault(key, []).append(found.table.id)
     planned = sum(bool(it.report.assumptions) for it in shown)
-    groups: dict[str, list[tuple[str, str, str]]] = {name: [] for name in GROUPS}
+    groups: dict[str, list[tuple[str, ...]]] = {name: [] for name in GROUPS}
     for (group, setting, value, source), where in tables.items():
         shared = "all" if len(where) == planned else ", ".join(where)
         groups[group].append((plain(f"{setting} = {value}"), plain(source), shared))
-    return [(GROUPS[name], lines) for name, lines in groups.items() if lines]
+    head = ("setting", "why", "tables")
+    return [
+        Block(f"{GROUPS[name]}: {len(rows)} settings", (), head, tuple(rows))
+        for name, rows in groups.items()
+        if rows
+    ]
 
 
-def _deviation(entry: Deviation, profile: Profile) -> dict[str, Any]:
-    settings = [(name, _value(*value_in(profile, name), profile)) for name in entry.settings]
-    return {"entry": entry, "settings": settings}
+def _deviations(profile: Profile) -> list[Block]:
+    """Return where paper and code differ, what is open, and where the profile departs."""
+    known, blocks = deviations(), []
+    departures = [it for it in known.departures if it.at == profile.name]
+    for title, entries, says in (
+        ("discrepancies between the paper and the code", known.discrepancies, ("paper", "code")),
+        ("ambiguities of online training", known.ambiguities, ("open",)),
+        ("departures of the profile from the paper", departures, ("paper",)),
+    ):
+        rows = [
+            (it.topic, *(getattr(it, name) for name in says), it.choice, _where(it, profile))
+            for it in entries
+        ]
+        if rows:
+            head = ("topic", *says, "here", "where")
+            blocks.append(Block(f"{len(rows)} {title}", (), head, tuple(rows)))
+    return blocks
+
+
+def _where(entry: Deviation, profile: Profile) -> str:
+    found = [f"`{name}` {_value(*value_in(profile, name), profile)}" for name in entry.settings]
+    return "; ".join([*found, *(f"`{module}`" for module in entry.modules)])
 
 
 def _value(kind: str, value: Any, profile: Profile) -> str:
