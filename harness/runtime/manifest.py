@@ -89,13 +89,24 @@ def available_cores() -> int:
     return max(cores, 1)
 
 
+VECTORS = ("avx2", "fma", "avx512f", "avx512_bf16", "avx512_vnni", "amx_tile", "asimd", "sve")
+"""Flags of a processor by which libraries choose how they add up."""
+
+
 def cpu_model() -> str:
+    """Return the processor's name, family, model and vector units, as Linux tells them.
+
+    Names alone do not tell processors apart: a virtual machine's is `AMD EPYC` for all of them.
+    """
     cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.is_file():
-        for line in cpuinfo.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
+    lines = cpuinfo.read_text().split("\n\n")[0].splitlines() if cpuinfo.is_file() else []
+    pairs = (line.partition(":") for line in lines)
+    of = {name.strip(): value.strip() for name, _, value in pairs}
+    flags = {*of.get("flags", "").split(), *of.get("Features", "").split()}
+    parts = [of.get("model name", platform.processor() or platform.machine())]
+    if "cpu family" in of:
+        parts.append(f"family {of['cpu family']} model {of['model']}")
+    return ", ".join([*parts, *([" ".join(it for it in VECTORS if it in flags)] if flags else [])])
 
 
 def _git(root: Path, *arguments: str) -> str | None:

@@ -24,7 +24,7 @@ from harness.registry.recipe import flattened
 from harness.runtime import CurvePoint
 from harness.runtime.stage import fingerprint_of
 
-VERSION = 9
+VERSION = 10
 """Version of the projection; bump it when the same store should look different in MLflow."""
 
 ID = "harness.id"

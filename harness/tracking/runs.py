@@ -32,6 +32,7 @@ from harness.tracking.record import (
     join,
     milliseconds,
     recipe_file,
+    rounded,
 )
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
 
 SCORES = "scores.parquet"
 ANSWERS = "answers.parquet"
+CPU_USED = "system/cpu_utilization_percentage"
+"""Of one core, by stage: MLflow shows it under the system's metrics, as its own sampler would."""
 LONGEST_TABLE = 2000
 """Maximum number of rows of a table artifact; the store has all."""
 
@@ -158,6 +161,7 @@ class _Stored:
                 "scores": [self._digest(judge, SCORES) for judge in self.judges],
                 "answers": [judge.fingerprint for judge in self.judges],
                 "curves": trained,
+                "stages": sorted(self.done),
             },
             metrics=lambda: self._metrics(trained, start_ms),
             files=self._files,
@@ -276,7 +280,7 @@ class _Stored:
         }
 
     def _metrics(self, trained: Sequence[str], start_ms: int) -> Iterator[MetricValue]:
-        """Yield the mean of each score, then the curves."""
+        """Yield the mean of each score, then the curves of training and of processor use."""
         values: dict[str, list[float]] = {}
         for row in (row for stage in self.judges for row in self._scores(stage)):
             values.setdefault(row["column"], []).append(row["value"])
@@ -286,6 +290,10 @@ class _Stored:
         for fingerprint in trained:
             for point in self.store.progress(fingerprint):
                 yield from curve_metrics(start_ms, before[fingerprint], point)
+        for number, manifest in enumerate(self.done.values()):
+            if manifest["wall_s"]:
+                used = rounded(100 * manifest["cpu_s"] / manifest["wall_s"])
+                yield MetricValue(CPU_USED, used, milliseconds(manifest["finished"]), number)
 
     def _scores(self, judge: Stage) -> list[dict[str, Any]]:
         return _rows(self.store.file(judge.fingerprint, SCORES))

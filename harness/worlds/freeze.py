@@ -16,6 +16,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from harness.eva.informativeness import informativeness, select, weights
+from harness.eva.pairs import best_against_worst, mix
 from harness.registry.profile import Profile
 
 FROZEN = "frozen.json"
@@ -44,6 +48,27 @@ def sizes(profile: Profile, others: Mapping[str, Collection[str]] | None = None)
     exclude = {name: set(own) for name, own in (others or {}).items()}
     found = profile.model_dump(mode="json", include=set(SIZES), exclude=exclude)
     return {f"profile {name}": digest(found[name]) for name in SIZES}
+
+
+METRICS = ("a_min", "a_avg", "a_dis", "var", "mean", "mean_inv", "a_min_inv", "uniform")
+
+
+def method() -> dict[str, str]:
+    """Return the digests of what the method makes of fixed rewards."""
+    rewards = np.random.default_rng(0).normal(size=(60, 6)).round(2)
+    values = {name: informativeness(rewards, name) for name in METRICS}
+    chosen = {
+        f"{name} {sampling}": select(weights(own, name), 15, sampling, np.random.default_rng(1))
+        for name, own in values.items()
+        for sampling in ("weighted", "greedy")
+    }
+    mixed = mix(range(60), range(60, 120), 40, 0.8, np.random.default_rng(2))
+    return {
+        "method values": digest({name: own.round(9).tolist() for name, own in values.items()}),
+        "method choices": digest({name: places.tolist() for name, places in chosen.items()}),
+        "method pairs": digest([places.tolist() for places in best_against_worst(rewards)]),
+        "method mix": digest(mixed),
+    }
 
 
 def write_freeze(folder: Path, parts: Mapping[str, str]) -> Freeze:

@@ -21,9 +21,11 @@ import pytest
 
 from harness.evaluation import benchmark
 from harness.pipeline.runs import plan_figure, plan_table
+from harness.project import results_dir
 from harness.registry.declared import load_tables
 from harness.registry.figures import load_figures
 from harness.registry.profile import Profile, load_profiles, table_unsupported
+from harness.report.publication import read_digests
 from harness.runtime import Plan, Stage
 from harness.sweep.declaration import load_sweeps
 from harness.sweep.space import candidate, points, validation_runs
@@ -47,6 +49,20 @@ def test_no_stage_has_changed_its_identity(
     monkeypatch.setattr(benchmark, "version_of", lambda _package: benchmark.NOT_INSTALLED)
     expected = {key: it for key, it in recorded().items() if key.partition("/")[0] == name}
     assert dict(identities(load_profiles()[name])) == expected
+
+
+def test_what_is_published_was_computed_by_the_stages_that_are_planned() -> None:
+    """At seed 0, the stages behind each published table of `micro` are those of today's plan."""
+    profile = load_profiles()["micro"]
+    for table in load_tables().values():
+        folder = results_dir() / "micro" / table.id
+        published = read_digests(folder).stages or {}
+        stages = plan_table(table, profile, [0]).runs.values()
+        planned = {stage.fingerprint for run in stages for stage in Plan(run.targets)}
+        own = {key: of for key, of in published.items() if key.endswith("/seed0")}
+        assert own
+        behind = {found for of in own.values() for found in of.values()}
+        assert behind <= planned, table.id
 
 
 def recorded() -> dict[str, dict[str, str]]:

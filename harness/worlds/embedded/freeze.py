@@ -17,7 +17,7 @@ from harness.worlds.embedded import choosing, files, texts
 from harness.worlds.embedded import language as lang
 from harness.worlds.embedded.creator import METHODS, EmbeddedCreator
 from harness.worlds.embedded.judge import JUDGES, GivenAnswer
-from harness.worlds.freeze import digest, sizes
+from harness.worlds.freeze import digest, method, sizes
 
 SAMPLED = 200
 """Number of human prompts rewritten and chosen from, and of benchmark items judged."""
@@ -46,6 +46,7 @@ def parts(profile: Profile) -> dict[str, str]:
         **{f"oracle {choice}": digest(places) for choice, places in chosen.items()},
         **{f"judge {name}": digest(judgments) for name, judgments in judged.items()},
         **sizes(profile, OTHERS),
+        **method(),
     }
 
 

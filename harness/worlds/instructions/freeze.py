@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from harness.eva.evolving import Prompt, evolve
 from harness.registry.profile import Profile
-from harness.worlds.freeze import digest, sizes
+from harness.worlds.freeze import digest, method, sizes
 from harness.worlds.instructions.creator import METHODS, RuleCreator
 from harness.worlds.instructions.kinds import KINDS
 from harness.worlds.instructions.rules import RULES
@@ -27,6 +27,7 @@ def parts(profile: Profile) -> dict[str, str]:
         "rewards": digest([RULES.score(prompt, _answers(prompt)) for prompt in human]),
         "policy": IDENTITY,
         **sizes(profile),
+        **method(),
     }
 
 

@@ -33,7 +33,15 @@ def test_the_parts_are_files_creator_oracle_judges_and_what_the_profile_says_of_
         *(f"oracle {choice}" for choice in ("best", "worst")),
         *(f"judge {name}" for name in judge.JUDGES),
         *(f"profile {name}" for name in ("x", "generation", "pairs", "selection", "training")),
+        *(f"method {name}" for name in ("values", "choices", "pairs", "mix")),
     }
+
+
+def test_another_rule_of_the_method_is_a_changed_part(
+    micro: Profile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("harness.worlds.freeze.best_against_worst", lambda rewards: [rewards[0]])
+    assert frozen().changed(freeze.parts(micro)) == ["method pairs"]
 
 
 def test_another_hyperparameter_is_a_changed_part(micro: Profile) -> None:

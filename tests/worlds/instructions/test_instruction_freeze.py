@@ -35,6 +35,7 @@ def test_the_parts_are_prompts_creator_rewards_policy_and_the_profile(laptop: Pr
         *(f"creator {method}" for method in METHODS),
         *("rewards", "policy"),
         *(f"profile {name}" for name in ("x", "generation", "pairs", "selection", "training")),
+        *(f"method {name}" for name in ("values", "choices", "pairs", "mix")),
     }
 
 
