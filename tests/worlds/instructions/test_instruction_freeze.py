@@ -7,7 +7,7 @@ import pytest
 from harness.registry.profile import Profile, load_profiles
 from harness.worlds.instructions import freeze, rules
 from harness.worlds.instructions.creator import METHODS
-from harness.worlds.instructions.tasks import PARTS
+from harness.worlds.instructions.tasks import PARTS, prompts
 from harness.worlds.lookup import freeze_of
 
 
@@ -49,5 +49,5 @@ def test_another_guard_is_a_changed_part(laptop: Profile, monkeypatch: pytest.Mo
 
 
 def test_answers_to_be_rewarded_differ_in_their_rewards() -> None:
-    prompt = freeze.prompts("prompts", 1)[0]
-    assert len(set(freeze.RULES.score(prompt, freeze._answers(prompt)))) > 1
+    prompt = prompts("prompts", 1)[0]
+    assert len(set(rules.RULES.score(prompt, freeze._answers(prompt)))) > 1
