@@ -165,5 +165,5 @@ def test_a_profile_may_say_otherwise_and_a_profile_of_small_models_needs_no_gpu(
     assert needs_of(other).of("judge") == Need(4, uses_endpoint=True)
     assert needs_of(micro).of("train") == Need(1)
     wrong = paper.hardware.model_copy(update={"stages": {"generat": StageNeed()}})
-    with pytest.raises(UserError, match="names `generat`, which is not a kind of stage: use prompts"):
+    with pytest.raises(UserError, match="`generat`, which is not a kind of stage: use prompts"):
         needs_of(paper.model_copy(update={"hardware": wrong}))
