@@ -11,7 +11,6 @@ from harness.project import PACKAGE, declaration_dirs
 from harness.registry import documents, paper
 from harness.registry.declared import all_profiles, all_tables
 from harness.registry.profile import table_at, unsupported
-from harness.sweep.declaration import FOLDER
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -147,17 +146,6 @@ def test_validate_names_the_problems_of_further_declarations(
     problems = says("validate", "validate", code=2)["problems"]
     assert (str(wrong), 2) in {(p["file"], p["line"]) for p in problems}
     assert any("`strange` is given twice, first on line 1" in p["message"] for p in problems)
-
-
-def test_validate_takes_a_sweep_of_ones_own(call: Any, tmp_path: Path) -> None:
-    mine = tmp_path / "tune-dpo.yaml"
-    text = (FOLDER / mine.name).read_text(encoding="utf-8")
-    mine.write_text(text)
-    assert f"Your own are valid too: {mine}." in call("validate", str(mine)).stdout
-    mine.write_text(text.replace("trials:", "trails:"))
-    found = call("validate", str(mine))
-    assert found.exit_code == 2
-    assert "trails: unknown key; did you mean `trials`?" in found.stderr
 
 
 def test_validate_takes_tables_and_profiles_of_ones_own(call: Any, mine: Path, mini: Path) -> None:

@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from harness.errors import HarnessError
 from harness.eva.evolving import Prompt
@@ -69,15 +67,3 @@ def test_rescoring_changes_informativeness_alone() -> None:
 def test_a_buffer_that_cannot_fill_a_draw_says_what_to_change() -> None:
     with pytest.raises(HarnessError, match="3 prompts are to be drawn from a buffer that holds 1"):
         Buffer(5, [entry(0)]).take(3, np.random.default_rng(0), "a_avg", 0.01)
-
-
-@given(st.lists(st.integers(0, 6), max_size=30), st.integers(1, 10))
-def test_the_size_never_exceeds_the_capacity(arrivals: list[int], capacity: int) -> None:
-    buffer, number = Buffer(capacity), 0
-    for count in arrivals:
-        fresh = [entry(number + i, float(i)) for i in range(count)]
-        number += count
-        before = len(buffer)
-        evicted = buffer.put(fresh, "oldest")
-        assert len(buffer) == before + count - evicted <= capacity
-    assert ids(buffer) == [f"p{i}" for i in range(number)][-capacity:]

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from harness.errors import HarnessError, UserError
 from harness.eva.evolving import Prompt, Rewrite
-from harness.selectors import eva
 from harness.selectors.eva import StreamSettings, eva_stream
 from harness.selectors.selector import Group
 from harness.selectors.stream import MiniBatch, PromptStream, StepResult
@@ -285,18 +284,6 @@ def restored(
     return run
 
 
-@pytest.mark.parametrize(("held", "left"), [(8, 8), (12, 12)])
-def test_where_the_next_mini_batch_is_full_no_more_prompts_are_evolved(
-    held: int, left: int
-) -> None:
-    """Half of 8, two rewrites each: 8 come in for the 8 that went, which is enough."""
-    run = restored(held)
-    _, done = step(run)
-    assert len(done.evolved.prompts) == 8
-    assert len({child.parent_id for child in done.evolved.prompts}) == 4
-    assert (len(run.pool.buffer), done.repeated) == (left, 0)
-
-
 def test_nothing_is_repeated_where_the_next_mini_batch_has_human_prompts_to_fill_it() -> None:
     """In mix-up half comes from D: the four that are left in the buffer are enough."""
     run = restored(8, phase="mix-up", count=64, fails=1)
@@ -374,22 +361,3 @@ GAPS = [0.9, 0.1, 0.8, 0.2, 0.7, 0.3, 0.6, 0.4]
 )
 def test_by_rank_an_inverse_metric_evolves_the_least(metric: str, chosen: set[str]) -> None:
     assert evolved_of(stream(metric=metric), GAPS) == chosen
-
-
-def test_drawn_by_weight_the_less_informative_are_evolved_at_times(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The gap of one prompt is many times the others': it is drawn first, and the others by chance.
-
-    A weight of zero is never drawn: with no floor the four that have one are those.
-    """
-    gaps = [1.0, 0.0, 1.0, 0.0, 1.0, 0.0, 1.0, 0.0]
-    by_draw: Any = {"evolve_by": "draw", "metric": "a_min"}
-    monkeypatch.setattr(eva, "WEIGHT_FLOOR", 0.0)
-    for seed in range(5):
-        bare = stream(seed=seed, **by_draw)
-        assert evolved_of(bare, gaps) == {"0", "2", "4", "6"}
-    monkeypatch.setattr(eva, "WEIGHT_FLOOR", 1.0)
-    seen = [evolved_of(stream(seed=seed, **by_draw), gaps) for seed in range(20)]
-    assert len({frozenset(it) for it in seen}) > 10
-    assert set().union(*seen) == set("01234567")

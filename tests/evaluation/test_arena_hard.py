@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given
-from hypothesis import strategies as st
 from judge_stand_in import StandIn, client_of, completion, named, run, write_lines
 
 from harness.endpoint.client import ServedModel
@@ -245,17 +243,6 @@ def test_a_prompt_never_judged_counts_as_two_missing_games_and_moves_nothing() -
     assert score.scores["win_rate"] == pytest.approx(70.0)
     assert score.by_prompt("win_rate")["o"] == pytest.approx(70.0)
     assert (score.n, score.n_missing) == (2, 3)
-
-
-@given(st.lists(st.tuples(st.sampled_from(LABELS), st.sampled_from(LABELS)), min_size=1))
-def test_per_prompt_values_average_to_the_win_rate(labels: list[tuple[str, str]]) -> None:
-    games = [
-        game(str(i), number, label)
-        for i, both in enumerate(labels)
-        for number, label in enumerate(both, start=1)
-    ]
-    score = score_games(games, "model")
-    assert score.values["win_rate"].mean() == pytest.approx(score.scores["win_rate"], abs=1e-9)
 
 
 def test_no_readable_verdict_or_another_benchmark_s_prompt_is_an_error_and_not_a_zero() -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from scipy.special import expit, logit
 from sklearn.linear_model import LogisticRegression
 
@@ -85,16 +83,3 @@ def test_one_side_always_preferred_gives_the_limit(certain: float) -> None:
 def test_what_no_fit_can_tell_has_no_rate(preference: np.ndarray, difference: np.ndarray) -> None:
     result = control_length(preference, difference)
     assert (result.rate, result.values, result.state) == (None, None, "not identified")
-
-
-@given(
-    st.lists(st.tuples(st.floats(1e-7, 1 - 1e-7), st.integers(-300, 300)), min_size=3, max_size=40)
-)
-def test_per_prompt_values_average_to_the_rate(pairs: list[tuple[float, int]]) -> None:
-    result = control_length(
-        np.array([p for p, _ in pairs]), np.array([d for _, d in pairs], dtype=np.float64)
-    )
-    assert (result.rate is None) == (result.values is None) == (result.state == "not identified")
-    if result.rate is not None and result.values is not None:
-        assert 0.0 <= result.rate <= 1.0
-        assert result.values.mean() == pytest.approx(result.rate, abs=1e-8)

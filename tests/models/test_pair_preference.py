@@ -142,10 +142,3 @@ def test_an_order_of_two_answers_is_read_once(
     answers = [["a", "b", "a"], ["b", "a", "b"]]
     win_probabilities(pair_model, [CONVERSATIONS[0], CONVERSATIONS[0]], answers, batch_size=1)
     assert sequences_read == [2]
-
-
-def test_nothing_to_compare_gives_nothing(pair_model: Reader) -> None:
-    assert win_probabilities(pair_model, [], [], batch_size=4).shape == (0, 0, 0)
-    assert win_probabilities(pair_model, CONVERSATIONS, [[], []], batch_size=4).shape == (2, 0, 0)
-    alone = win_probabilities(pair_model, CONVERSATIONS, [["a"], ["b"]], batch_size=4)
-    assert alone.tolist() == [[[0.5]], [[0.5]]]

@@ -107,7 +107,3 @@ def test_equal_conversations_are_read_once_and_have_exactly_equal_rewards(
     assert sequences_read == [5]
     assert rewards[0] == rewards[5]
     assert rewards[2] == rewards[6]
-
-
-def test_nothing_to_score_gives_nothing(reward_path: Path) -> None:
-    assert score(load_reward_model(reward_path), [], batch_size=4).shape == (0,)

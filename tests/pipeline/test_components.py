@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 
 import computing
@@ -76,16 +75,6 @@ def test_the_ablation_takes_137_stages_a_seed_and_shares_what_it_can(whole: Tabl
     assert kinds == by_hand
 
 
-def test_the_same_prompts_again_need_one_new_training_and_nothing_else(whole: TableRuns) -> None:
-    """Answers, rewards and pairs are those that eva's mix takes its unevolved part from."""
-    run, eva = of(whole, "same"), of(whole, "eva-a_min")
-    first, second = run.iterations
-    assert first == eva.iterations[0]
-    assert second.prompts == first.prompts
-    assert second.pairs == eva.iterations[1].pairs.inputs["base"]
-    assert second.policy.inputs == {"pairs": second.pairs, "policy": first.policy}
-
-
 def test_a_small_run_shuffles_the_values_of_the_row_it_controls(
     small: TableRuns, store: Store
 ) -> None:
@@ -100,11 +89,3 @@ def test_a_small_run_shuffles_the_values_of_the_row_it_controls(
     assert len(drawn) == X // 4
     assert Counter(row["informativeness"] for row in drawn) <= Counter(gaps.values())
     assert sum(row["informativeness"] == gaps[row["prompt_id"]] for row in drawn) <= 1
-
-
-def test_matched_steps_go_over_the_quarter_four_times(small: TableRuns, store: Store) -> None:
-    """16 pairs out of 4, each four times; with 16 pairs a batch, eva's one step."""
-    plain, matched = (of(small, row).iterations[1] for row in ("select-sample", "select-matched"))
-    once = Counter(json.dumps(row) for row in rows(store, plain.pairs, "pairs"))
-    again = Counter(json.dumps(row) for row in rows(store, matched.pairs, "pairs"))
-    assert again == Counter({row: 4 * count for row, count in once.items()})

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import computing
 import pytest
-from computing import evolve_of, of, rows
+from computing import evolve_of, of
 
 from harness.errors import UserError
-from harness.eva.informativeness import informativeness
 from harness.pipeline.algorithm import Run
 from harness.pipeline.runs import TableRuns, plan_table
 from harness.registry.profile import Profile, table_unsupported
@@ -17,7 +16,7 @@ from harness.worlds.embedded import files
 from harness.worlds.embedded.choosing import names_of
 from harness.worlds.embedded.texts import TOPIC_OF, best_known_topics
 from harness.worlds.lookup import runtime_of, world_of
-from harness.worlds.stage_io import read_prompts, read_rewards
+from harness.worlds.stage_io import read_prompts
 
 X = 24
 WHO = ("uniform", "oracle", "worst", "shuffled")
@@ -71,28 +70,6 @@ def test_no_row_is_eva_and_every_row_stands_in_a_control(table: Table) -> None:
             chooses = online or recipe.creator
             assert not evolves or chooses.oracle or chooses.metric == "uniform"
     assert {row for control in table.controls for row in control.rows} == {r.id for r in table.rows}
-
-
-def test_the_same_prompts_again_are_the_same_pairs_and_the_steps_of_six_times(
-    whole: TableRuns,
-) -> None:
-    once, again, many = (of(whole, row) for row in ("dpo-1x", "dpo-1x-again", "dpo-6x"))
-    assert again.iterations[0].pairs == once.iterations[0].pairs
-    one, six = once.training[0].settings, again.training[0].settings
-    assert six == {**one, "epochs": 6 * one["epochs"]}  # type: ignore[operator]
-    assert many.training[0].settings == one
-    assert prompts_of(many).settings["count"] == 6 * prompts_of(once).settings["count"]  # type: ignore[operator]
-
-
-def test_the_flat_prompts_are_selected_on_the_base_policy_from_6x(whole: TableRuns) -> None:
-    flat, many = of(whole, "dpo-flat"), of(whole, "dpo-6x")
-    (iteration,) = flat.iterations
-    select = iteration.prompts
-    assert select.kind == "select"
-    assert select.inputs["prompts"] == prompts_of(many)
-    assert iteration.pairs.inputs["only"] == select
-    assert iteration.pairs.inputs["completions"] == many.iterations[0].pairs.inputs["completions"]
-    assert iteration.policy.settings == many.iterations[0].policy.settings
 
 
 def test_rows_of_choosing_differ_in_who_chooses_alone(whole: TableRuns) -> None:
@@ -161,18 +138,3 @@ def test_off_target_prompts_begin_as_the_human_row_does_and_go_on_with_three_top
         best_known_topics(3)
     )
     assert set(drawn("dpo-off-target", seed=1)[micro.x :]) != set(others)
-
-
-def test_a_small_run_selects_the_prompts_of_the_smallest_gaps(
-    small: TableRuns, store: Store
-) -> None:
-    (iteration,) = of(small, "dpo-flat").iterations
-    select = iteration.prompts
-    ids, rewards = read_rewards(store.open(select.inputs["rewards"].fingerprint))
-    gaps = dict(zip(ids, informativeness(rewards, "a_min"), strict=True))
-    drawn = rows(store, select, "selected")
-    chosen = [gaps.pop(row["prompt_id"]) for row in drawn]
-    assert len(chosen) == X
-    assert max(chosen) <= min(gaps.values())
-    pairs = rows(store, iteration.pairs, "pairs")
-    assert {row["prompt_id"] for row in pairs} == {row["prompt_id"] for row in drawn}

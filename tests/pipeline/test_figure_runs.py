@@ -10,7 +10,6 @@ from harness.registry.profile import Profile, load_profiles
 from harness.registry.schema import Table
 from harness.runtime import Plan
 from harness.worlds import NO_TOPIC
-from harness.worlds.embedded import files
 from harness.worlds.embedded.language import CATEGORIES
 from harness.worlds.embedded.world import category_of_first_operation
 from harness.worlds.lookup import world_of
@@ -64,11 +63,3 @@ def test_elsewhere_a_stage_tells_the_topics_that_a_figure_shows(
     assert world_of(bare).prompts.topics() is None
     plan = Plan(plan_figure(figures[name], tables, bare, (0,)).targets)
     assert not any(stage.kind == "topics" for stage in plan)
-
-
-def test_accuracy_is_what_the_card_says(micro: Profile) -> None:
-    noted = files.card().notes["rm_pointwise"]["held_out_accuracy"]
-    assert world_of(micro).reward_model_accuracy("pointwise") == noted
-    assert 0.5 < noted < 1.0
-    offered = micro.model_copy(update={"reward_models": {}})
-    assert world_of(offered).reward_model_accuracy("pointwise") is None

@@ -201,15 +201,6 @@ def finished(profile: Profile, work: Path) -> Finished:
         return Finished(run, store, failure, before, sum(server.answered.values()))
 
 
-def test_human_prompts_are_a_piece_of_the_file(finished: Finished, profile: Profile) -> None:
-    prompts = stage_of(finished.run, "prompts")
-    source = Path(profile.prompts.source).read_text()
-    pool = [json.loads(line)["prompt"] for line in source.splitlines()]
-    human = rows(finished.store, prompts, "prompts")
-    assert len(human) == 15  # the first of six pieces of 93 prompts
-    assert all(row["prompt"] == pool[int(row["prompt_id"][1:])] for row in human)
-
-
 def test_every_call_of_an_endpoint_is_counted_and_its_lineage_kept(finished: Finished) -> None:
     store = finished.store
     evolve, select = (stage_of(finished.run, kind) for kind in ("evolve", "select"))

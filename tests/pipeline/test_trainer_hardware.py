@@ -149,12 +149,6 @@ def test_a_profile_may_have_several_copies_of_a_model_answer(
     assert hardware.copies("generate", 1) == hardware.copies("answer", 8) == 1
 
 
-@pytest.mark.parametrize("said", [{"model_gpus": 2}, {"gpus": 3, "model_gpus": 2}])
-def test_copies_share_the_gpus_evenly(said: dict[str, int]) -> None:
-    with pytest.raises(ValueError, match="a multiple of it"):
-        StageNeed(**said)
-
-
 def test_a_profile_may_say_otherwise_and_a_profile_of_small_models_needs_no_gpu(
     micro: Profile, paper: Profile
 ) -> None:

@@ -16,7 +16,6 @@ from harness.pipeline.algorithm import Planner
 from harness.pipeline.runs import plan_table
 from harness.pipeline.steps import answer_seed, answer_stage, judge_stage, rate_stage
 from harness.registry.profile import Profile
-from harness.registry.recipe import Recipe
 from harness.registry.schema import Table
 from harness.runtime import Json, Plan, Stage
 from harness.worlds.embedded import texts
@@ -53,16 +52,6 @@ def test_a_run_is_judged_on_the_benchmarks_of_its_tables_columns(
     }
     assert asked["table4"].judges == asked["table9"].judges == asked["table12"].judges
     assert kinds(asked["table12"].targets)["answer"] == 1
-
-
-def test_what_is_asked_changes_no_stage(micro: Profile) -> None:
-    planner = Planner(world_of(micro))
-    whole = planner.run("h", Recipe(algorithm="dpo", chain=("human",)), 0)
-    assert set(whole.asked) == {"arena_hard", "alpaca_eval", "mt_bench", "downstream"}
-    one = whole.asking({"mt_bench", "unknown"})
-    assert one.asked == ("mt_bench",)
-    assert one.targets == (whole.judged["mt_bench"], *whole.training)
-    assert one.judges == whole.judges
 
 
 def test_table_7_trains_no_policy_on_the_prompts_it_scores(

@@ -27,17 +27,6 @@ def planned(profile: Profile, algorithm: str = "rloo", seed: int = 0, **online: 
     return Planner(world_of(profile)).run("run", recipe, seed)
 
 
-def trained_in(run: Run) -> list[str]:
-    return [stage.fingerprint for stage in run.training]
-
-
-def test_checkpoints_of_a_continual_run_share_their_segments(micro: Profile) -> None:
-    one, two, three = (trained_in(planned(small(micro), size=size)) for size in (1, 2, 3))
-    assert (len(one), len(two), len(three)) == (1, 2, 3)
-    assert three[:2] == two
-    assert two[:1] == one
-
-
 def test_table_1_trains_thirteen_segments_a_seed_and_table_8_nine_others(
     tables: dict[str, Table], micro: Profile
 ) -> None:
@@ -52,16 +41,6 @@ def test_table_1_trains_thirteen_segments_a_seed_and_table_8_nine_others(
 
     assert len(segments("table1", 0, 1)) == 2 * 13
     assert len(segments("table8", 0) - segments("table1", 0)) == 3 * 3
-
-
-def test_a_human_run_sees_new_prompts_each_x_and_eva_the_first_x_only(micro: Profile) -> None:
-    human = planned(small(micro), prompts="human", size=3)
-    evolved = planned(small(micro), size=3)
-    cuts = [
-        [(i.prompts.settings["first"], i.prompts.settings["count"]) for i in run.iterations]
-        for run in (human, evolved)
-    ]
-    assert cuts == [[(0, 16), (16, 16), (32, 16)], [(0, 16)] * 3]
 
 
 def test_a_constant_schedule_is_the_same_for_every_size_and_a_falling_one_spans_the_run(

@@ -12,13 +12,12 @@ from computing import evolve_of, run_stage
 from world_of_names import write_world
 
 from harness.errors import UserError
-from harness.eva.informativeness import selected_count
 from harness.pipeline.algorithm import Planner, Run
 from harness.pipeline.factory import KINDS
 from harness.pipeline.runs import TableRuns, plan_table
 from harness.pipeline.steps import FUNCTIONS, prompts_stage
 from harness.registry.profile import Profile
-from harness.registry.recipe import Creator, Online, Recipe
+from harness.registry.recipe import Creator, Recipe
 from harness.registry.schema import Table
 from harness.runtime import Plan, Stage
 from harness.worlds.embedded import files
@@ -145,30 +144,6 @@ def test_new_human_prompts_are_new_in_each_iteration(planner: Planner, tmp_path:
     assert len(texts) == len(set(texts)) == 3 * X
 
 
-def test_a_human_iteration_starts_from_the_policy_before_it(planner: Planner) -> None:
-    first, second = chain(planner, "human", "human").iterations
-    answers = second.pairs.inputs["completions"]
-    assert answers.inputs == {"prompts": second.prompts, "policy": first.policy}
-    assert second.policy.inputs == {"pairs": second.pairs, "policy": first.policy}
-    assert "policy" not in first.policy.inputs
-    assert first.policy.settings["policy"] == files.card().identity("theta0")
-
-
-def test_a_second_evolution_starts_from_the_mix_of_the_first(planner: Planner) -> None:
-    """Its prompts are selected from the mix, by the rewards of the second policy's answers."""
-    _, second, third = chain(planner, "human", "eva", "eva").iterations
-    assert second.prompts == second.pairs
-    assert second.prompts.kind == "mix"
-    evolved = third.pairs.inputs["evolved"].inputs["completions"].inputs["prompts"]
-    selected = evolved.inputs["selected"]
-    assert selected.inputs["prompts"] == second.prompts
-    answers = selected.inputs["rewards"].inputs["completions"]
-    assert answers.inputs == {"prompts": second.prompts, "policy": second.policy}
-    assert third.pairs.inputs["base"].inputs["completions"] == answers
-    assert third.policy.inputs == {"pairs": third.pairs, "policy": second.policy}
-    assert evolved.settings["iteration"] == 3
-
-
 def evolving(planner: Planner, seed: int = 0, size: int = 1, **creator: object) -> Run:
     """Plan one evolving iteration after a human one."""
     settings = Creator.model_validate({"metric": "uniform"} | creator)
@@ -193,67 +168,6 @@ def test_the_oracle_chooses_parents_by_what_the_policy_before_them_can_do(
     assert probe.settings == planner.profile.generation.model_dump()
     assert evolve_of(run).settings == evolve_of(uniform).settings
     assert first == uniform.iterations[0]
-
-
-def test_the_oracle_chooses_human_prompts_on_the_base_policy(planner: Planner) -> None:
-    """Which is measured once for all seeds."""
-    creator = Creator(metric="uniform", oracle="worst")
-    recipe = Recipe(algorithm="dpo", chain=("human",), pool=6, creator=creator)
-    zero, one = (planner.run("pool", recipe, seed).iterations[0].prompts for seed in (0, 1))
-    assert (zero.kind, zero.settings["fraction"]) == ("choose", 1 / 6)
-    assert zero.inputs["prompts"].settings["count"] == 6 * X
-    assert zero.inputs["probe"].inputs == {}
-    assert zero.inputs["probe"].settings["policy"] == files.card().identity("theta0")
-    assert zero.inputs["probe"] == one.inputs["probe"]
-    assert zero != one
-
-
-@pytest.mark.parametrize("size", [1, 3])
-def test_of_a_larger_pool_as_many_parents_are_chosen(planner: Planner, size: int) -> None:
-    """A quarter of x out of 6x is 1 / 24; and the first x of the pool are the iteration's own."""
-    large = evolving(planner, size=size, metric="a_min", parents=6)
-    small = evolving(planner, size=size, metric="a_min")
-    pools = [evolve_of(run).inputs["selected"].inputs["prompts"] for run in (large, small)]
-    assert [pool.kind for pool in pools] == ["prompts", "prompts"]
-    assert pools[1] == small.iterations[0].prompts
-    assert pools[0].settings == {**pools[1].settings, "count": 6 * X}
-    selected = evolve_of(large).inputs["selected"]
-    assert selected.settings["fraction"] == 0.25 * size / 6
-    assert selected_count(6 * X, 0.25 * size / 6) == selected_count(size * X, 0.25) == 100 * size
-    answers = selected.inputs["rewards"].inputs["completions"]
-    assert answers.inputs == {"prompts": pools[0], "policy": large.iterations[0].policy}
-    # What is mixed in unevolved is of the iteration before, as ever.
-    assert large.iterations[1].pairs.inputs["base"] == small.iterations[1].pairs.inputs["base"]
-
-
-def test_off_target_prompts_come_after_the_x_that_the_human_row_has(planner: Planner) -> None:
-    recipe = Recipe(algorithm="dpo", chain=("off_target",), size=3)
-    found = planner.run("off", recipe, 0).iterations[0].prompts.settings
-    human = chain(planner, "human").iterations[0].prompts.settings
-    assert found == {
-        **human,
-        "count": 3 * X,
-        "on_target": X,
-        "off_target": files.card().identity("off_target"),
-    }
-
-
-def test_online_the_oracle_measures_the_policy_before_each_segment(planner: Planner) -> None:
-    online = Online(size=2, minibatch=4, buffer=1, oracle="best")
-    first, second = planner.run("online", Recipe(algorithm="rloo", online=online), 0).training
-    assert first.inputs["probe"].inputs == {}
-    assert second.inputs["probe"].inputs == {"policy": first}
-    assert second.inputs["before"] == first
-    plain = planner.run(
-        "plain", Recipe(algorithm="rloo", online=online.model_copy(update={"oracle": None})), 0
-    ).training
-    assert [set(stage.inputs) for stage in plain] == [{"prompts"}, {"prompts", "before"}]
-
-
-def test_the_base_model_is_answered_and_judged_and_never_trained(planner: Planner) -> None:
-    run = planner.run("base", Recipe(), 0)
-    assert run.iterations == run.training == ()
-    assert Counter(s.kind for s in Plan(run.targets)) == {"answer": 4, "judge": 4}
 
 
 def test_labels_say_what_a_stage_is_and_are_not_identity(planner: Planner) -> None:

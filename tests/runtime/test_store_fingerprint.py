@@ -43,12 +43,6 @@ def reordered(value: Any) -> Any:
 
 
 @options(deadline=None)
-@given(settings_of_stages)
-def test_the_order_of_keys_is_irrelevant(settings: dict[str, Any]) -> None:
-    assert stage(settings).fingerprint == stage(reordered(settings)).fingerprint
-
-
-@options(deadline=None)
 @given(settings_of_stages, st.text(max_size=4), values)
 def test_any_change_of_a_setting_changes_it(settings: dict[str, Any], key: str, value: Any) -> None:
     changed = {**settings, key: value}

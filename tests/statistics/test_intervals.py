@@ -127,36 +127,6 @@ def p_of(interval: Interval) -> float:
     return conjunction([interval]).p_value
 
 
-def numbers(interval: Interval) -> tuple[float, ...]:
-    return interval.mean, interval.low, interval.high, interval.standard_error
-
-
-@of_both_kinds
-@given(data=st.data(), shift=st.integers(-30, 30), scale=st.sampled_from([-4.0, 0.25, 3.0]))
-def test_an_interval_moves_and_scales_with_its_values(
-    of: Of, drawn: Drawn, data: st.DataObject, shift: int, scale: float
-) -> None:
-    values = data.draw(drawn)
-    before = mean_interval(of(values))
-    after = mean_interval(of([[scale * v + shift for v in row] for row in values]))
-    ends = sorted((scale * before.low + shift, scale * before.high + shift))
-    assert [after.low, after.high] == pytest.approx(ends, abs=1e-6)
-    assert after.standard_error == pytest.approx(abs(scale) * before.standard_error, abs=1e-8)
-
-
-@of_both_kinds
-@given(data=st.data())
-def test_the_order_of_seeds_and_prompts_does_not_matter(
-    of: Of, drawn: Drawn, data: st.DataObject
-) -> None:
-    values = data.draw(drawn)
-    shuffled = data.draw(st.permutations(values))
-    prompts = data.draw(st.permutations(range(max(map(len, values)))))
-    shuffled = [[row[i] for i in prompts if i < len(row)] for row in shuffled]
-    before, after = (numbers(mean_interval(of(it))) for it in (values, shuffled))
-    assert after == pytest.approx(before, abs=1e-6)
-
-
 @of_both_kinds
 @given(data=st.data())
 def test_the_reverse_comparison_is_the_negative(of: Of, drawn: Drawn, data: st.DataObject) -> None:

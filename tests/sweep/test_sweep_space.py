@@ -19,7 +19,6 @@ from harness.sweep.conduct import shared_stages
 from harness.sweep.declaration import load_sweeps
 from harness.sweep.space import (
     BASE,
-    MOST_POINTS,
     VALIDATION,
     base_candidate,
     candidate,
@@ -84,18 +83,6 @@ def test_a_setting_the_profile_has_not_is_answered_with_the_nearest(path: str, w
     with pytest.raises(UserError, match="varies `profile") as raised:
         shared_stages(toy(space={path: choice(0.1, 0.2)}), micro())
     assert words in str(raised.value)
-
-
-def test_few_points_are_all_checked_and_of_many_the_corners() -> None:
-    """4 x 2 = 8 points; 1000 x 2 have 2 x 2 corners."""
-    assert len(points(toy())) == 8
-    wide = toy(space={SHARE: {"suggest_float": {"low": 0, "high": 0.999, "step": 0.001}},
-                      METRIC: choice("a_min", "var")})  # fmt: skip
-    found = points(wide)
-    assert len(found) == MOST_POINTS
-    corners = [{SHARE: share, METRIC: m} for share in (0, 0.999) for m in ("a_min", "var")]
-    assert found[:4] == corners
-    assert found == points(wide)
 
 
 def test_a_grid_has_every_point_once_in_an_order_of_its_seed() -> None:

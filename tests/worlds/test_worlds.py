@@ -16,14 +16,13 @@ from harness.endpoint.client import ServedModel
 from harness.errors import HarnessError, UserError
 from harness.eva.evolving import NoReplyError
 from harness.registry.profile import Profile, load_profiles
-from harness.registry.recipe import Online
 from harness.runtime.stage import StageContext
 from harness.worlds import stage_io
 from harness.worlds.embedded import files
 from harness.worlds.embedded.judge import complexity, quality
 from harness.worlds.lookup import resolve, runtime_of, world_of
 from harness.worlds.needs import Demand, Missing
-from harness.worlds.real import benchmarks, models, prompts
+from harness.worlds.real import models, prompts
 from harness.worlds.real.creator import Written, at_once, replied
 from harness.worlds.real.world import HubRuntime
 
@@ -167,26 +166,6 @@ def test_matched_prompts_come_in_the_seeds_order(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"there are 8 prompts matched .* and 9 are needed"):
         HubRuntime().human_prompts({**settings, "first": 5})
     assert world_of(with_prompts(matched=None)).prompts.matched() is None
-
-
-def test_trees_grow_by_a_scorer_that_the_profile_names() -> None:
-    grows = Online(prompts="eva", method="tree_bon")
-    creator = PROFILES["paper"].creator.model_copy(update={"scorer": None})
-    with pytest.raises(UserError, match=r"name one in `creator.scorer`"):
-        world_of(real(creator=creator)).creator.tree_scorer(grows)
-    settings: Any = world_of(PROFILES["paper"]).creator.tree_scorer(grows)
-    settings["scorer"]["asked"] = ["another question"]
-    with pytest.raises(HarnessError, match="other questions than this version has"):
-        HubRuntime().tree_score(settings)
-    assert HubRuntime().tree_score({}) is None
-
-
-def test_a_benchmark_yields_its_own_scores_alone() -> None:
-    declared = PROFILES["paper"].benchmarks["arena_hard"].model_copy(update={"columns": ["mt_avg"]})
-    with pytest.raises(UserError, match=r"arena_hard yields no score `mt_avg`; let `benchmarks\."):
-        benchmarks.benchmark_identity("arena_hard", declared)
-    assert benchmarks.fetch_line("made-up/arena-hard").startswith("nothing for made-up/arena-hard")
-    assert "harness evaluate fetch arena_hard" in benchmarks.fetch_line("arena-hard")
 
 
 @pytest.mark.parametrize(

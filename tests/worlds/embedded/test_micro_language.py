@@ -109,12 +109,6 @@ def test_what_is_no_sentence_of_the_language_cannot_be_read(text: str) -> None:
     assert parse(text) is None
 
 
-def test_the_depth_that_can_be_read_is_the_callers_choice() -> None:
-    text = "reverse-1 , then reverse-2 , then sort_up-1 : 1 2"
-    assert parse(text) == Task(("1", "2"), ("reverse-1", "reverse-2", "sort_up-1"))
-    assert parse(text, max_depth=2) is None
-
-
 @given(st.lists(st.sampled_from([*vocabulary(), "#", "hello"]), max_size=14).map(" ".join))
 def test_reading_any_words_gives_a_task_or_nothing(text: str) -> None:
     """And what is read can be answered."""

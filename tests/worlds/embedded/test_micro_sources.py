@@ -14,9 +14,7 @@ from harness.worlds.embedded.language import CATEGORIES, Task
 from harness.worlds.embedded.texts import (
     HUMAN,
     TOPICS,
-    Distribution,
     draw_prompts,
-    pairwise_items,
     read_items,
     read_prompts,
     topic_of,
@@ -47,20 +45,6 @@ def test_no_text_is_in_two_of_the_sets_or_twice_in_one(written: Path) -> None:
     }  # fmt: skip
     everything = [text for several in first_turns.values() for text in several]
     assert len(everything) == 11820 == len(set(everything))
-
-
-ONE_NAME = Distribution((1.0,), (1, 1), 1, (1.0, *[0.0] * 239))
-"""One item, one name, one frame: 20 texts, of which most are soon taken or drawn."""
-
-
-def test_no_text_is_in_two_sets_of_another_seed_and_of_small_sizes() -> None:
-    """So collisions are avoided rather than unlikely."""
-    pool = draw_prompts("human", ONE_NAME, 3, 8)
-    other = draw_prompts("matched", ONE_NAME, 3, 6, pool)
-    taken = {*pool, *other}
-    items = pairwise_items("arena_hard", ONE_NAME, 3, 6, taken)
-    assert len(taken) == 20
-    assert taken == {*pool, *other, *(item.turn_1 for item in items)}
 
 
 def test_the_shipped_texts_are_what_the_seed_gives(written: Path) -> None:

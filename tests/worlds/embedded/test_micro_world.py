@@ -92,23 +92,3 @@ def test_a_missing_or_broken_card_is_one_sentence_that_says_what_to_do(
     with pytest.raises(HarnessError, match=r"card\.json cannot be read .*harness micro build") as e:
         files.card()
     assert "\n" not in str(e.value)
-
-
-def test_without_an_override_the_shipped_world_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("HARNESS_WORLD", raising=False)
-    assert files.folder() == files.SHIPPED
-    monkeypatch.setenv("HARNESS_WORLD", "")
-    assert files.folder() == files.SHIPPED
-
-
-def test_the_shipped_files_are_those_their_card_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("HARNESS_WORLD", raising=False)
-    card = files.card()
-    assert card.version == files.VERSION
-    for name in card.assets:
-        assert files.resolve(card.identity(name)).exists()
-
-
-def test_the_shipped_weights_stay_under_20_megabytes() -> None:
-    weights = files.SHIPPED.rglob("*.safetensors")
-    assert sum(file.stat().st_size for file in weights) < 20e6

@@ -12,7 +12,6 @@ from harness.worlds.real.creator import (
     PROMPT,
     REASONS,
     TIMES,
-    normalised,
     read_templates,
     why_unusable,
 )
@@ -74,12 +73,6 @@ def test_what_the_parent_has_as_well_is_no_evidence() -> None:
 @given(st.text(), st.text(), st.lists(st.text(), max_size=2))
 def test_any_text_gets_a_reason_or_none(text: str, parent: str, told: list[str]) -> None:
     assert why_unusable(text, parent, told) in (None, *REASONS)
-
-
-@given(st.text())
-def test_a_prompt_is_never_a_rewrite_of_itself(text: str) -> None:
-    assert why_unusable(text, text) in ("empty", "unchanged")
-    assert normalised(normalised(text)) == normalised(text)
 
 
 def test_lengths_are_bounded_exactly() -> None:
