@@ -262,17 +262,12 @@ def _marks(verdicts: list[Verdict]) -> Iterator[Any]:
     """Yield the counts of verdicts, marked claims apart."""
     from harness.report.claims import WORDS, tallies
 
-    lines = [
-        (
-            own.mark or "no mark",
-            str(own.claims),
-            *(str(number) for number in own.words.values()),
-            str(own.excludes_claim + own.excludes_size),
-        )
-        for own in tallies(verdicts)
-    ]
-    words = (word.replace("_", " ") for word in WORDS)
-    yield text_table(("claims", "n", *words, "excluding"), lines, right="1234567")
+    found = tallies(verdicts)
+    lines = [("all", *(str(own.claims) for own in found))]
+    lines += [(word.replace("_", " "), *(str(own.words[word]) for own in found)) for word in WORDS]
+    lines += [("excluding", *(str(own.excludes_claim + own.excludes_size) for own in found))]
+    marks = ((own.mark or "no mark").replace(" ", "\n") for own in found)
+    yield text_table(("claims", *marks), lines, right="123456")
     yield (
         "Marked claims say less and are counted apart. Excluding: inconclusive, and the 95% "
         "interval, not adjusted, excludes the claim or an effect of the paper's size.\n"

@@ -100,7 +100,7 @@ def test_verdicts_have_colours_on_a_terminal_unless_none_are_wanted(
     ["list", "show table4", "show table9", "show figure3", "plan table4", "plan all-offline",
      "doctor", "sweep list", "sweep show tune-dpo", "validate",
      "plan table4 --profile paper", "plan all --profile paper", "store", "report table4",
-     "claims table4 --published --full"],
+     "claims table4 --published --full", "claims --published"],
 )  # fmt: skip
 def test_80_columns_are_enough(
     call: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: str
@@ -114,6 +114,8 @@ def test_80_columns_are_enough(
     copied = ("harness ", str(tmp_path))
     wide = [line for line in lines if cell_len(line.rstrip()) > 80]
     assert [line for line in wide if not any(text in line for text in copied)] == []
+    if command == "claims --published":
+        assert " construction " in " ".join(lines[:3])
     if command == "show table4":
         assert sum(line.startswith("eva-a_min_inv ") for line in lines) == 2
 
