@@ -236,7 +236,8 @@ def _fact_block(results: Results, title: str, facts: Mapping[str, Fact]) -> Bloc
     for it in results.facts:
         name = plain(names[it.row] + (f" [{it.run}]" if several[it.row] > 1 else ""))
         rows.append((name, *_values(it, facts, len(results.report.seeds))))
-    return Block(title, (NOTES[title],), ("row", *(it.label for it in facts.values())), tuple(rows))
+    note = " ".join([NOTES[title], *(it.note for it in facts.values() if it.note)])
+    return Block(title, (note,), ("row", *(it.label for it in facts.values())), tuple(rows))
 
 
 def _values(found: RowFacts, facts: Mapping[str, Fact], seeds: int) -> list[str]:

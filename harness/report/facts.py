@@ -38,11 +38,12 @@ _ROUNDING = 1e-9
 
 
 class Fact(NamedTuple):
-    """How a fact is headed and written: the block it is in, its label and its format."""
+    """How a fact is shown: its block, label and format, and what must be said of it."""
 
     block: str
     label: str
     form: Literal["share", "count", "number", "seconds"] = "count"
+    note: str = ""
 
 
 FACTS: Mapping[str, Fact] = {
@@ -56,66 +57,59 @@ FACTS: Mapping[str, Fact] = {
     "evolved_right": Fact("Groups", "evolved:\nall right", "share"),
     "evolved_wrong": Fact("Groups", "evolved:\nall wrong", "share"),
     "size": Fact("Trained on", "pairs or\nprompts"),
-    "signal": Fact("Trained on", "rewards\ndiffer", "share"),
+    "signal": Fact("Trained on", "rewards\ndiffer", "share",
+                   "Where rewards do not differ, nothing is learned."),
     "distinct": Fact("Trained on", "distinct"),
     "duplicates": Fact("Trained on", "seen\nbefore", "share"),
     "reward": Fact("Trained on", "mean\nreward", "number"),
-    "topics": Fact("Trained on", "topics", "number"),
-    "foreseen": Fact("Trained on", "foreseen", "number"),
+    "topics": Fact("Trained on", "topics", "number",
+                   "Topics: e to the entropy of theirs, k where k topics are trained on alike."),
+    "foreseen": Fact("Trained on", "foreseen", "number",
+                     "Foreseen: Spearman's correlation of the spread that a selector predicted and "
+                     "that of the rewards."),
     "gradient_steps": Fact("Trained on", "steps"),
     "rollouts": Fact("Trained on", "rollouts"),
-    "tokens": Fact("Trained on", "tokens"),
+    "tokens": Fact("Trained on", "tokens", note="Rollouts and tokens are the policy's own."),
     "creator_calls": Fact("Trained on", "creator\ncalls"),
     "trained": Fact("Rollouts", "trained\non"),
     "screened": Fact("Rollouts", "to\nchoose"),
-    "insertion": Fact("Rollouts", "on\nentering"),
+    "insertion": Fact("Rollouts", "on\nentering", note="On entering the pool: of rewrites."),
     "scored_tokens": Fact("Rollouts", "scored\ntokens"),
     "creator_tokens": Fact("Rollouts", "creator's\ntokens"),
-    "read_prompts": Fact("Rollouts", "prompts\nread"),
-    "without_weight": Fact("Creator", "no\nweight", "share"),
-    "without_spread": Fact("Creator", "no\nspread", "share"),
+    "read_prompts": Fact("Rollouts", "prompts\nread", note="Read by the policy to value them."),
+    "without_weight": Fact("Creator", "no\nweight", "share",
+                           "No weight: share of the selected prompts that were drawn without "
+                           "weight, because fewer prompts than draws had a positive weight."),
+    "without_spread": Fact("Creator", "no\nspread", "share",
+                           "No spread: share of the prompts whose answers all got one reward."),
     "evolved_without_spread": Fact("Creator", "evolved:\nno spread", "share"),
     "calls": Fact("Creator", "calls"),
     "unusable": Fact("Creator", "unusable", "share"),
-    "dropped": Fact("Creator", "dropped"),
-    "filled": Fact("Creator", "filled\nup"),
+    "dropped": Fact("Creator", "dropped", note="Dropped: children given up after all retries."),
+    "filled": Fact("Creator", "filled\nup",
+                   note="Filled up: original pairs in place of evolved ones that were lacking."),
     "evolved_share": Fact("Creator", "evolved", "share"),
-    "dropped_share": Fact("Creator", "given\nup", "share"),
+    "dropped_share": Fact("Creator", "given\nup", "share",
+                          "Given up: share of the rewrites, after all retries."),
     "buffer": Fact("Creator", "buffer"),
-    "repeated": Fact("Creator", "repeated"),
+    "repeated": Fact("Creator", "repeated",
+                     note="Repeated: prompts that went back into the buffer for lack of rewrites."),
     "to_seed": Fact("Training prompts", "seed\nprompts", "number"),
     "seconds": Fact("Cost", "time", "seconds"),
     "training_seconds": Fact("Cost", "training\nonline", "seconds"),
     "judging_seconds": Fact("Cost", "judging", "seconds"),
-}
+}  # fmt: skip
 """Every fact, in printed order; distances to benchmarks (`to_<benchmark>`) follow `to_seed`."""
 
 NOTES: Mapping[str, str] = {
     "Groups": (
         "Share of the prompts whose answers are partly right, all right, and all wrong, by the "
-        "oracle or by rule: of those chosen from, of the chosen, and of the evolved ones. Like "
-        "all numbers here, of the last iteration, and means over seeds."
+        "oracle or by rule: of those chosen from, of the chosen, and of the evolved ones."
     ),
-    "Trained on": (
-        "Pairs, or prompts of online training; those whose rewards differ (the others teach "
-        "nothing), and that were trained on before in the same iteration. Steps, and the policy's "
-        "own rollouts and tokens, are of all stages behind the row, those of rewrites included. "
-        "Topics: e to the entropy of theirs, k where k topics are trained on alike. Foreseen: "
-        "Spearman's correlation of the spread that a selector predicted and that of the rewards."
-    ),
-    "Rollouts": (
-        "Of online training: rollouts that were trained on, made to choose, and made of rewrites "
-        "that entered the pool; tokens that the reward model reads, and that the creator wrote; "
-        "prompts read by the policy to value them."
-    ),
-    "Creator": (
-        "No weight: share of the selected prompts that were drawn without weight, because fewer "
-        "prompts than draws had a positive weight. No spread: share of the prompts selected from, "
-        "and of the evolved ones, whose answers all got the same reward. Unusable: share of the "
-        "calls; dropped and given up: children after all retries, and their share; filled up: "
-        "original pairs in place of evolved ones; repeated: prompts that went back into the buffer "
-        "for lack of rewrites."
-    ),
+    "Trained on": "The last iteration's pairs, or an online run's prompts; then of all stages "
+                  "behind the row.",
+    "Rollouts": "Of online training, by its end.",
+    "Creator": "Of the last iteration, or of an online run.",
     "Training prompts": (
         "Jensen-Shannon distance between word bigrams, from 0 (same wording) to 1 (nothing in "
         "common), from the last iteration's training prompts to the seed prompts of the same run "
@@ -125,7 +119,8 @@ NOTES: Mapping[str, str] = {
         "Of all stages behind a row's policy, as if it had been computed alone: what rows share is "
         "counted in each. Times are those of the machine that computed it."
     ),
-}
+}  # fmt: skip
+"""What a block of facts is about; all numbers are means over seeds."""
 
 
 def facts_of(runs: TableRuns, store: Store) -> list[RowFacts]:

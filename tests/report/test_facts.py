@@ -145,7 +145,7 @@ def test_facts_are_in_every_full_form_of_the_report(store: Store, seeds: list[in
     results = stored(runs, store)
     text, page = as_text(results), as_markdown(results)
     assert max(map(len, text.splitlines())) <= 80
-    for words in ("Trained on", "the others teach nothing"):
+    for words in ("Trained on", "Where rewards do not differ, nothing is learned."):
         assert (words in " ".join(text.split())) == (words in page) == (len(seeds) == 1)
         assert words not in as_text(results, full=False)
     (row,) = [it for it in results.whole_report.as_json()["facts"] if it["row"] == "eva-a_min"]
