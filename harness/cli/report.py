@@ -357,12 +357,12 @@ def verify(store: StoreOption = False, as_json: common.JsonOption = False) -> No
 def _verified(found: Verified) -> Iterator[str]:
     where = f"{counted(len(found.tables), 'table')} and {counted(len(found.sweeps), 'sweep')}"
     yield (
-        f"Everything is as published: {counted(found.cells, 'cell')} in {where} follow from their "
-        "per-prompt scores."
+        f"Everything is as published: {counted(found.cells, 'cell')} in {where} were recomputed "
+        "from their per-prompt scores."
     )
     if found.figures:
         yield (
-            f"So do {counted(found.points, 'number')} in {counted(len(found.figures), 'figure')}."
+            f"So were {counted(found.points, 'number')} in {counted(len(found.figures), 'figure')}."
         )
     if found.archived:
         archived = ", ".join(found.archived)

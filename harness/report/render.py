@@ -135,8 +135,8 @@ def block_lines(block: Block) -> Iterator[RenderableType]:
 
 TEMPLATES = Path(__file__).parent / "templates"
 
-_MEANS_SOMETHING = re.compile(r"([\\`*_{}\[\]<>|~&$!#])")
-_OPENS = re.compile(r"^(\d*)([-+=.)])(?=\s|$|[-=])")
+MARKDOWN_SPECIAL = re.compile(r"([\\`*_{}\[\]<>|~&$!#])")
+BLOCK_START = re.compile(r"^(\d*)([-+=.)])(?=\s|$|[-=])")
 
 
 def as_markdown(results: Results) -> str:
@@ -160,9 +160,9 @@ def markdown(
 
 def escape(text: str) -> str:
     """Escape text so that Markdown shows it literally, on one line and in one table cell."""
-    escaped = _MEANS_SOMETHING.sub(r"\\\1", view.plain(text))
+    escaped = MARKDOWN_SPECIAL.sub(r"\\\1", view.plain(text))
     # At the start of a line, these would start a list or underline a heading.
-    return _OPENS.sub(r"\1\\\2", escaped)
+    return BLOCK_START.sub(r"\1\\\2", escaped)
 
 
 def environment(

@@ -87,7 +87,7 @@ def test_verify_checks_what_is_published(
     assert found["ok"]
     assert (found["tables"], found["figures"]) == (["micro/table5"], ["micro/figure6"])
     text = call("verify", "--store").stdout
-    assert "follow from their per-prompt scores" in text
+    assert "were recomputed from their per-prompt scores" in " ".join(text.split())
     assert "Only digests checked" in " ".join(text.split())
 
 
