@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 Settings = dict[str, Json]
 
-JUDGE = f"{VERSION}/rules"
+JUDGE = f"{VERSION}/rules-2"
 
 BENCHMARKS = {"held_out": "if", "new_kinds": "if_new"}
 """Benchmarks, each with the prefix of its scores."""
@@ -206,7 +206,6 @@ def judge(ctx: StageContext, resolve: Callable[[str], Path]) -> None:
         scores += [
             (row["prompt_id"], "logp", float(value))
             for row, value in zip(rows, logps, strict=False)
-            if np.isfinite(value)
         ]
     written = [
         {"prompt_id": prompt, "column": f"{BENCHMARKS[name]}_{what}", "value": value}
@@ -223,7 +222,7 @@ def judge(ctx: StageContext, resolve: Callable[[str], Path]) -> None:
 def log_probabilities(policy: Path, rows: stage_io.Rows) -> NDArray[np.float64]:
     """Return the mean log-probability, in nats, of each answer's tokens under a policy.
 
-    It is not a number for an answer without tokens.
+    An answer without tokens has that of the token that ended its turn.
     """
     import torch
 
@@ -234,15 +233,14 @@ def log_probabilities(policy: Path, rows: stage_io.Rows) -> NDArray[np.float64]:
     asked = [json.loads(row["conversation"]) for row in rows]
     heads = tokenize(model.tokenizer, asked, add_generation_prompt=True)
     tails = model.tokenizer([row["completion"] for row in rows], add_special_tokens=False)
-    both = [head + tail for head, tail in zip(heads, tails["input_ids"], strict=True)]
-    found = np.full(len(rows), np.nan)
+    end = [model.tokenizer.eos_token_id]
+    both = [head + (tail or end) for head, tail in zip(heads, tails["input_ids"], strict=True)]
+    found = np.empty(len(rows))
     with torch.inference_mode():
         for batch in batches_by_length(both, 16):
             ids, mask = pad(model.tokenizer, [both[i] for i in batch], "right", "cpu")
             logits = model.model(input_ids=ids, attention_mask=mask).logits[:, :-1].float()
             taken = logits.log_softmax(-1).gather(-1, ids[:, 1:, None])[..., 0]
             for place, i in enumerate(batch):
-                own = taken[place, len(heads[i]) - 1 : len(both[i]) - 1]
-                if len(own):
-                    found[i] = float(own.mean())
+                found[i] = float(taken[place, len(heads[i]) - 1 : len(both[i]) - 1].mean())
     return found

@@ -228,10 +228,10 @@ def test_new_kinds_are_scored_without_the_guards(judged: Any) -> None:
     assert summary["scores"] == {"if_new_strict": 40.0, "if_new_soft": 50.0}
 
 
-def test_the_log_probability_of_what_has_one_is_averaged(
+def test_every_answer_has_a_log_probability(
     judged: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given = np.array([-1.0, -2.0, -3.0, -2.0, np.nan])
+    given = np.array([-1.0, -2.0, -3.0, -2.0, -4.5])
 
     def log_probabilities(policy: Path, rows: stage_io.Rows) -> Any:
         assert policy == Path("base@1")
@@ -240,9 +240,9 @@ def test_the_log_probability_of_what_has_one_is_averaged(
     monkeypatch.setattr(world, "log_probabilities", log_probabilities)
     monkeypatch.setattr(world, "GUARDED", 5)
     ctx = judged("held_out", base="base@1")
-    assert json.loads((ctx.output / "summary.json").read_text())["scores"]["if_logp"] == -2.0
+    assert json.loads((ctx.output / "summary.json").read_text())["scores"]["if_logp"] == -2.5
     scores = stage_io.read_rows(ctx.output / "scores.parquet")
-    assert len([row for row in scores if row["column"] == "if_logp"]) == 4
+    assert len([row for row in scores if row["column"] == "if_logp"]) == 5
 
 
 def test_another_versions_judge_is_refused(judged: Any) -> None:
@@ -251,7 +251,10 @@ def test_another_versions_judge_is_refused(judged: Any) -> None:
 
 
 def test_the_log_probability_is_that_of_the_answers_tokens_alone(tmp_path: Path) -> None:
-    """Each answer on its own, without padding, says what the batch of unequal lengths says."""
+    """Each answer on its own, without padding, says what the batch of unequal lengths says.
+
+    One without tokens has that of the end of its turn, so that all rows have the same prompts.
+    """
     folder = build_tiny_gemma(tmp_path / "policy")
     texts = [("a b", "c d e"), ("a", "b"), ("c c c c", "a a a a a a"), ("a b", "")]
     rows = [
@@ -260,16 +263,16 @@ def test_the_log_probability_is_that_of_the_answers_tokens_alone(tmp_path: Path)
     ]
     model = load_policy(folder)
     expected = []
-    for asked, answer in texts[:3]:
+    for asked, answer in texts:
         message = {"role": "user", "content": asked}
         [head] = tokenize(model.tokenizer, [[message]], add_generation_prompt=True)
         tail = model.tokenizer(answer, add_special_tokens=False)["input_ids"]
         assert len(tail) == len(answer.split())
+        tail = tail or [model.tokenizer.eos_token_id]
         with torch.inference_mode():
             logits = model.model(input_ids=torch.tensor([head + tail])).logits[0].float()
         logps = logits.log_softmax(-1)
         own = [float(logps[len(head) - 1 + i, token]) for i, token in enumerate(tail)]
         expected.append(sum(own) / len(own))
     found = world.log_probabilities(folder, rows)
-    assert found[:3] == pytest.approx(expected, abs=1e-4)
-    assert np.isnan(found[3])
+    assert found == pytest.approx(expected, abs=1e-4)
