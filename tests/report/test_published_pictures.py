@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import itertools
+import re
 from typing import Any
 
 import numpy as np
@@ -114,6 +115,12 @@ def test_a_picture_has_marks_on_axes_and_its_words_inside_the_page(
         if a.padded(-1).overlaps(b.padded(-1))
     ]
     assert not over
+
+
+def test_no_published_plot_is_wider_than_the_page() -> None:
+    for path in results_dir().rglob("*.svg"):
+        (width,) = re.findall(r'<svg[^>]* width="([\d.]+)pt"', path.read_text(encoding="utf-8"))
+        assert float(width) <= 72 * PAGE_WIDTH, path
 
 
 @pytest.mark.parametrize("place", PLACES)
