@@ -158,14 +158,14 @@ class Mlflow:
             if re.match(r"(postgresql|mysql|sqlite|mssql)\b", self.uri):
                 # Fail early: MLflow would retry ten times and log each attempt.
                 sqlalchemy.create_engine(self.uri).connect().close()
-            return TrackingServer(self.uri, None)
+            return TrackingServer(self.uri)
         if not self._database.exists():
             # MLflow's table creation is not atomic and cannot resume if killed midway.
             draft = self._database.with_name(f"{self._database.name}.draft")
             draft.unlink(missing_ok=True)
-            TrackingServer(f"sqlite:///{draft}", None).delete_default_experiment()
+            TrackingServer(f"sqlite:///{draft}").delete_default_experiment()
             os.replace(draft, self._database)
-        return TrackingServer(self.uri, artifacts_path(self._database))
+        return TrackingServer(self.uri, artifacts_path(self._database), self._database)
 
     def write(self, records: Sequence[Record]) -> Counter[str]:
         """Write records to the server; return the number of runs per kind of change.

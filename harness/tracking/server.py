@@ -31,7 +31,6 @@ from mlflow.entities import (
 )
 
 from harness.tracking import record as records
-from harness.tracking.connection import database_path
 from harness.tracking.record import (
     COMPUTED_IN,
     DIGEST,
@@ -58,10 +57,12 @@ class TrackingServer:
     The server chooses where artifacts go, unless a folder is given.
     """
 
-    def __init__(self, uri: str, artifacts: Path | None) -> None:
+    def __init__(
+        self, uri: str, artifacts: Path | None = None, database: Path | None = None
+    ) -> None:
         self._client = MlflowClient(tracking_uri=uri)
         self._artifacts = artifacts
-        self._database = database_path(uri)
+        self._database = database
         self._experiments: dict[str, str] = {}
         self._user = "unknown"
         with suppress(OSError, KeyError):

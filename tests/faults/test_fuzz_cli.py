@@ -117,7 +117,7 @@ HEAVY = (
     "harness.runtime.engine.Engine.run",
     "harness.sweep.conduct.run_sweep",
     "harness.worlds.embedded.build.build_policy",
-    "harness.worlds.lookup.freeze_world",
+    "harness.worlds.frozen.freeze_world",
     "harness.worlds.real.prompts.read_pool",
     "harness.evaluation.files.fetch",
     "harness.endpoint.client.Client.ask",

@@ -228,9 +228,7 @@ def test_new_kinds_are_scored_without_the_guards(judged: Any) -> None:
     assert summary["scores"] == {"if_new_strict": 40.0, "if_new_soft": 50.0}
 
 
-def test_every_answer_has_a_log_probability(
-    judged: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_answer_has_a_log_probability(judged: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     given = np.array([-1.0, -2.0, -3.0, -2.0, -4.5])
 
     def log_probabilities(policy: Path, rows: stage_io.Rows) -> Any:
