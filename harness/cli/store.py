@@ -142,7 +142,7 @@ def sync(
     if as_json:
         print_json(found)
     elif not found:
-        out.print("The store has no whole table, so there is nothing to write: harness run table4")
+        out.print("The store has no whole table; to write a part of one: harness sync table4")
 
 
 def _published(show: Say) -> Iterator[tuple[str, Mapping[str, int]]]:

@@ -48,7 +48,7 @@ _QUIET = {
 DEADLINE = 6
 """Deadline of everything asked of a server for one record, in timeouts of one request."""
 
-_LATER = "Ctrl-C leaves the rest to `harness sync`"
+_LATER = "Ctrl-C leaves the rest to `harness sync TABLE`"
 
 Say = Callable[[str], None]
 
@@ -133,7 +133,7 @@ class Mlflow:
         return TrackingError(
             f"MLflow at {uri_text(self.uri)} cannot be written "
             f"({without_secrets(why, self.uri)[:300]}): the results are safe in the store, and "
-            "`harness sync` brings MLflow up to date when it can be reached"
+            "`harness sync TABLE` brings MLflow up to date when it can be reached"
         )
 
     def _try_database(self) -> None:
@@ -237,7 +237,7 @@ class Mlflow:
     def warn(self, error: Exception) -> None:
         """Say that MLflow is unavailable, each reason once."""
         what = without_secrets(f"{type(error).__name__}: {error}", self.uri)
-        said = f"MLflow tracking has stopped ({what}): `harness sync` tries again"
+        said = f"MLflow tracking has stopped ({what}): `harness sync TABLE` tries again"
         line = str(error) if isinstance(error, HarnessError) else said
         if line not in self._warned:
             self._warned.add(line)

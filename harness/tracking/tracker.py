@@ -125,7 +125,7 @@ class Tracker:
         try:
             self._mlflow.attempt(lambda: self.records(states()))
         except KeyboardInterrupt:
-            stopped = "stopped before MLflow had everything: `harness sync` adds the rest"
+            stopped = "stopped before MLflow had everything: `harness sync TABLE` adds the rest"
             self._mlflow.warn(TrackingError(stopped))
         self.close()
 

@@ -12,6 +12,7 @@ from mlflow_runs import held, new_database
 from scene import ROWS, RUN, Calm, Scene
 
 ONLINE = ("run", "table1", "--rows", "rloo-1x,rloo-eva-1x", "--seeds", "0", "--jobs", "2", "--json")
+SYNC = ("sync", "table4")
 SWEEP = ("sweep", "run", "toy", "--json")
 PUBLISHED = [("report", *ROWS, seeds, "--publish") for seeds in ("0", "0-1")]
 
@@ -127,12 +128,13 @@ def test_kills_of_sync(scene: Scene) -> None:
     uri: dict[str, Any] = {"MLFLOW_TRACKING_URI": new_database(scene)}
     expected = scene.once("synced", lambda other: calmly(calm, other))
     for _ in range(1 + scene.is_long):
-        running = scene.start("sync", **uri)
+        running = scene.start(*SYNC, **uri)
         scene.kill_somehow(running, 6.0, lambda: 0)
         running.end()
-    done = scene.call("sync", **uri)
+    done = scene.call(*SYNC, **uri)
     assert done.code == 0, done.errors
     runs = held(uri["MLFLOW_TRACKING_URI"])
+    assert runs
     assert all(len(found) == 1 for found in runs.values()), runs
     assert runs == expected
 
@@ -140,5 +142,5 @@ def test_kills_of_sync(scene: Scene) -> None:
 def calmly(calm: Calm, other: Scene) -> Any:
     other.work = calm.scene.work
     other.told["MLFLOW_TRACKING_URI"] = uri = new_database(other)
-    assert other.inside("sync").code == 0
+    assert other.inside(*SYNC).code == 0
     return held(uri)

@@ -81,7 +81,7 @@ def test_tracking_servers_that_fail(scene: Scene) -> None:
         began = time.monotonic()
         done = scene.call(*RUN, MLFLOW_TRACKING_URI=uri, **SHORT)
         seconds = time.monotonic() - began
-        synced = scene.call("sync", MLFLOW_TRACKING_URI=uri, **SHORT)
+        synced = scene.call("sync", "table4", MLFLOW_TRACKING_URI=uri, **SHORT)
     assert synced.code in (1, 2), synced
     assert "harness: " in synced.errors, synced.errors
     assert SECRET not in synced.out + synced.errors
