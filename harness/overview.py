@@ -57,7 +57,7 @@ class ListedFigure(Strict):
 
 RUNGS: Mapping[str, tuple[str, str, str]] = {
     "micro": ("2 cores", "1 min", "0"),
-    "laptop": ("2 cores, 6 GB", "30 min", "0"),
+    "laptop": ("2 cores, 12 GB", "30 min", "0"),
     "consumer-gpu": ("1 GPU, 24 GB", "5 h", "0"),
     "single-gpu": ("1 GPU, 80 GB", "4 h", "0"),
     "paper": ("8 GPUs, 80 GB", "5 h", "about 700"),
