@@ -124,6 +124,7 @@ def test_a_figure_of_which_no_row_can_run_is_reported_and_not_run(
     monkeypatch.setattr("harness.registry.declared.read_profiles", lambda files: {"micro": bare})
     result = call("run", "figure10")
     assert result.exit_code == 2
-    assert "cannot run on the profile `micro`: `micro` has no algorithm `dpo`" in result.stderr
+    assert "`figure10` cannot run on the profile `micro`:\n" in result.stderr
+    assert "`micro` has no algorithm `dpo`" in result.stderr
     found = says("report", "report", "figure10")
     assert {point["state"] for point in found["points"]} == {"not_available"}

@@ -144,7 +144,7 @@ def test_a_work_folder_that_cannot_be_written_is_read(process: Process, folders:
         "plan table4",
         "store --verify",
     )
-    writes = ("run table4", "report table4 --format html", "sync")
+    writes = ("run table4", "report table4 --format html", "sync table4")
     try:
         ended = bounded(*reads, *writes)
     finally:

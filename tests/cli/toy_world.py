@@ -192,7 +192,8 @@ def online_stage(ctx: StageContext) -> None:
     first, last = int(str(ctx.settings["first_step"])), int(str(ctx.settings["last_step"]))
     for step in range(first, last + 1):
         ctx.report(step, {"reward": float(step), "buffer/size": 4.0})
-    _write(ctx.output / "trained.parquet", PROMPTS)
+    rewarded = [{**row, "reward_mean": 0.5, "reward_best": 1.0} for row in PROMPTS]
+    _write(ctx.output / "trained.parquet", rewarded)
     _write_skill(ctx, _skill(ctx) + 0.02 + random.Random(ctx.seed).random() / 100)
     summary = {
         "rollouts": 6 * last, "tokens": 30 * last, "gradient_steps": last, "creator_calls": last,

@@ -161,12 +161,12 @@ def test_a_changed_value_of_a_prompt_is_named_and_so_is_the_first_number_it_chan
     [
         *(
             ("figure6", functools.partial(raised, field=field, at=5),
-             f"roleplay / share of training .*/ {field} does not")
+             f"roleplay / share of training .*/ {field} cannot")
             for field in ("value", "low", "high")
         ),
         ("figure10", lambda points: points.append(points[0]), "points cannot be recomputed"),
         ("figure10", lambda points: points[0].update(series="no prompts"),
-         "points / no prompts / Spearman's ρ / series does"),
+         "points / no prompts / Spearman's ρ / series cannot"),
     ],
 )  # fmt: skip
 def test_a_changed_point_is_named(
