@@ -26,8 +26,9 @@ import numpy as np
 import pyarrow.parquet as pq
 import torch
 from datasets import Dataset
+from plain import assistant, dpo_arguments, sample, user
 from transformers import AutoModelForCausalLM, AutoTokenizer
-from trl import DPOConfig, DPOTrainer
+from trl import DPOTrainer
 
 from harness import quiet
 from harness.pipeline.algorithm import Planner
@@ -39,35 +40,8 @@ from harness.runtime import Plan, Store
 from harness.worlds.instructions.rules import RULES
 from harness.worlds.instructions.tasks import prompts
 from harness.worlds.instructions.weights import folder
+from harness.worlds.instructions.world import questions
 from harness.worlds.lookup import world_of
-
-
-@torch.inference_mode()
-def sample(model, tokenizer, texts, profile, temperature, n=1):
-    """Return n answers to each text, batched by length, and the seconds it took."""
-    start = time.monotonic()
-    tokenizer.padding_side = "left"
-    asked = [
-        tokenizer.apply_chat_template(user(t), tokenize=False, add_generation_prompt=True)
-        for t in texts
-        for _ in range(n)
-    ]
-    order = sorted(range(len(asked)), key=lambda i: len(asked[i].split()))
-    answers = [""] * len(asked)
-    for at in range(0, len(order), profile.generation.batch_size):
-        part = order[at : at + profile.generation.batch_size]
-        batch = tokenizer([asked[i] for i in part], padding=True, return_tensors="pt")
-        out = model.generate(
-            **batch,
-            do_sample=temperature > 0,
-            temperature=temperature or None,
-            top_k=0,
-            max_new_tokens=profile.generation.max_new_tokens,
-        )
-        new = tokenizer.batch_decode(out[:, batch.input_ids.shape[1] :], skip_special_tokens=True)
-        for i, text in zip(part, new, strict=True):
-            answers[i] = text.strip()
-    return [answers[i : i + n] for i in range(0, len(answers), n)], time.monotonic() - start
 
 
 def at_size(profile: Profile, x: int, items: int) -> Profile:
@@ -81,53 +55,38 @@ def at_size(profile: Profile, x: int, items: int) -> Profile:
     return profile.model_copy(update={"x": x, "benchmarks": benchmarks})
 
 
-def user(text):
-    """One user message."""
-    return [{"role": "user", "content": text}]
-
-
 def plain(profile: Profile, scratch: Path) -> float:
     """Run the row as a script; return the seconds of answering the training prompts."""
     model = AutoModelForCausalLM.from_pretrained(folder(), dtype=torch.float32)
     tokenizer = AutoTokenizer.from_pretrained(folder())
     dpo, generation = profile.training.of("dpo"), profile.generation
     pool = list(prompts("prompts", profile.x))
-    answers, seconds = sample(model, tokenizer, pool, profile, generation.temperature, generation.n)
+    start = time.monotonic()
+    answers = sample(
+        model,
+        tokenizer,
+        [user(prompt) for prompt in pool],
+        generation,
+        generation.temperature,
+        generation.n,
+    )
+    seconds = time.monotonic() - start
     pairs = []
     for prompt, several in zip(pool, answers, strict=True):
         rewards = np.array(RULES.score(prompt, several))
         if rewards.max() > rewards.min():
             best, worst = (several[int(i)] for i in (rewards.argmax(), rewards.argmin()))
-            said = [[{"role": "assistant", "content": text}] for text in (best, worst)]
-            pairs.append({"prompt": user(prompt), "chosen": said[0], "rejected": said[1]})
-    args = DPOConfig(
-        output_dir=str(scratch / "trainer"),
-        use_cpu=True,
-        bf16=False,
-        gradient_checkpointing=False,
-        report_to="none",
-        save_strategy="no",
-        disable_tqdm=True,
-        num_train_epochs=dpo.epochs,
-        per_device_train_batch_size=dpo.batch_size,
-        learning_rate=dpo.learning_rate,
-        beta=dpo.beta,
-        max_length=dpo.max_length,
-        precompute_ref_log_probs=True,
-    )
+            said = {"chosen": [assistant(best)], "rejected": [assistant(worst)]}
+            pairs.append({"prompt": user(prompt), **said})
+    args = dpo_arguments(dpo, scratch / "trainer")
     data = Dataset.from_list(pairs)
     DPOTrainer(model=model, args=args, train_dataset=data, processing_class=tokenizer).train()
     model.save_pretrained(scratch / "trained")
     for name, bench in profile.benchmarks.items():
-        asked = list(
-            prompts(
-                name, bench.items if isinstance(bench.items, int) else max(bench.items.values())
-            )
-        )
-        for prompt, (answer,) in zip(
-            asked, sample(model, tokenizer, asked, profile, bench.temperature)[0], strict=True
-        ):
-            RULES.score(prompt, [answer])
+        asked = [item.turn_1 for item in questions(world_of(profile).benchmark(name))]
+        found = sample(model, tokenizer, [user(it) for it in asked], generation, bench.temperature)
+        for prompt, given in zip(asked, found, strict=True):
+            RULES.score(prompt, given)
     return seconds
 
 

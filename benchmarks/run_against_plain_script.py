@@ -24,8 +24,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 import torch
 from datasets import Dataset
+from plain import assistant, dpo_arguments, sample, user
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
-from trl import DPOConfig, DPOTrainer
+from trl import DPOTrainer
 
 from harness import quiet
 from harness.eva.evolving import Prompt, evolve
@@ -57,39 +58,6 @@ def load(path: Path) -> tuple[AutoModelForCausalLM, AutoTokenizer]:
 
 
 @torch.inference_mode()
-def sample(model, tokenizer, conversations, temperature, n=1):
-    """Sample n answers to each conversation, batched by length."""
-    tokenizer.padding_side = "left"
-    texts = [
-        tokenizer.apply_chat_template(c, tokenize=False, add_generation_prompt=True)
-        for c in conversations
-        for _ in range(n)
-    ]
-    order = sorted(range(len(texts)), key=lambda i: len(texts[i].split()))
-    answers = [""] * len(texts)
-    for start in range(0, len(order), GENERATION.batch_size):
-        part = order[start : start + GENERATION.batch_size]
-        batch = tokenizer(
-            [texts[i] for i in part], padding=True, add_special_tokens=False, return_tensors="pt"
-        )
-        out = model.generate(
-            input_ids=batch.input_ids,
-            attention_mask=batch.attention_mask,
-            do_sample=temperature > 0,
-            temperature=temperature or None,
-            top_p=1.0,
-            top_k=0,
-            max_new_tokens=GENERATION.max_new_tokens,
-        )
-        decoded = tokenizer.batch_decode(
-            out[:, batch.input_ids.shape[1] :], skip_special_tokens=True
-        )
-        for i, text in zip(part, decoded, strict=True):
-            answers[i] = text.strip()
-    return [answers[i : i + n] for i in range(0, len(answers), n)]
-
-
-@torch.inference_mode()
 def reward(model, tokenizer, prompts, answers):
     """Score every answer, batched by length; shape (prompts, n)."""
     tokenizer.padding_side = "right"
@@ -110,16 +78,6 @@ def reward(model, tokenizer, prompts, answers):
     return rewards.reshape(len(prompts), -1)
 
 
-def user(text):
-    """One user message."""
-    return [{"role": "user", "content": text}]
-
-
-def assistant(text):
-    """One assistant message."""
-    return {"role": "assistant", "content": text}
-
-
 def pairs_of(prompts, answers, rewards):
     """Best against worst of each prompt."""
     return [
@@ -135,25 +93,7 @@ def pairs_of(prompts, answers, rewards):
 def dpo(path, rows, output):
     """Train with TRL and save."""
     model, tokenizer = load(path)
-    args = DPOConfig(
-        output_dir=str(output),
-        use_cpu=True,
-        bf16=False,
-        gradient_checkpointing=False,
-        report_to="none",
-        save_strategy="no",
-        logging_steps=1,
-        disable_tqdm=True,
-        seed=0,
-        num_train_epochs=DPO.epochs,
-        per_device_train_batch_size=DPO.batch_size,
-        learning_rate=DPO.learning_rate,
-        lr_scheduler_type=DPO.lr_scheduler,
-        warmup_steps=DPO.warmup_ratio,
-        beta=DPO.beta,
-        max_length=DPO.max_length,
-        precompute_ref_log_probs=True,
-    )
+    args = dpo_arguments(DPO, output)
     data = Dataset.from_list(rows)
     trainer = DPOTrainer(model=model, args=args, train_dataset=data, processing_class=tokenizer)
     trainer.train()
@@ -165,7 +105,7 @@ def dpo(path, rows, output):
 def plain(scratch: Path) -> None:
     """Run DPO, one eva iteration and the benchmarks, as a script."""
     rng = np.random.default_rng(0)
-    pool = read_prompts(resolve(ASSETS.prompts()["source"]))
+    pool = read_prompts(resolve(ASSETS.prompts.identity()["source"]))
     prompts = [pool[i] for i in rng.permutation(len(pool))[: PROFILE.x]]
     rm_path = resolve(ASSETS.reward_model("pointwise"))
     rm = AutoModelForSequenceClassification.from_pretrained(
@@ -177,7 +117,12 @@ def plain(scratch: Path) -> None:
     def rollouts(path, texts):
         model, tokenizer = load(path)
         answers = sample(
-            model, tokenizer, [user(t) for t in texts], GENERATION.temperature, GENERATION.n
+            model,
+            tokenizer,
+            [user(t) for t in texts],
+            GENERATION,
+            GENERATION.temperature,
+            GENERATION.n,
         )
         return answers, reward(rm, rm_tokenizer, texts, answers)
 
@@ -206,13 +151,17 @@ def evaluate(name, model, tokenizer) -> None:
     temperature = PROFILE.benchmarks[name].temperature
     given = {}
     asked = [user(item.turn_1) for item in items]
-    for item, (text,) in zip(items, sample(model, tokenizer, asked, temperature), strict=True):
+    for item, (text,) in zip(
+        items, sample(model, tokenizer, asked, GENERATION, temperature), strict=True
+    ):
         given[item.item_id, 1] = GivenAnswer(text, len(text.split()))
     if items[0].turn_2 is not None:
         asked = [
             [*user(i.turn_1), assistant(given[i.item_id, 1].text), *user(i.turn_2)] for i in items
         ]
-        for item, (text,) in zip(items, sample(model, tokenizer, asked, temperature), strict=True):
+        for item, (text,) in zip(
+            items, sample(model, tokenizer, asked, GENERATION, temperature), strict=True
+        ):
             given[item.item_id, 2] = GivenAnswer(text, len(text.split()))
     JUDGES.get(name, score_downstream)(items, given)
 

@@ -1,0 +1,84 @@
+"""What the plain scripts share: sampling and DPO as a paper's script would call them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from trl import DPOConfig
+
+from harness.registry.profile import Generation
+
+
+def user(text: str) -> list[dict[str, str]]:
+    """One user message."""
+    return [{"role": "user", "content": text}]
+
+
+def assistant(text: str) -> dict[str, str]:
+    """One assistant message."""
+    return {"role": "assistant", "content": text}
+
+
+@torch.inference_mode()
+def sample(
+    model: Any,
+    tokenizer: Any,
+    conversations: list[Any],
+    generation: Generation,
+    temperature: float,
+    n: int = 1,
+) -> list[list[str]]:
+    """Sample n answers to each conversation, batched by length."""
+    tokenizer.padding_side = "left"
+    texts = [
+        tokenizer.apply_chat_template(c, tokenize=False, add_generation_prompt=True)
+        for c in conversations
+        for _ in range(n)
+    ]
+    order = sorted(range(len(texts)), key=lambda i: len(texts[i].split()))
+    answers = [""] * len(texts)
+    for start in range(0, len(order), generation.batch_size):
+        part = order[start : start + generation.batch_size]
+        batch = tokenizer(
+            [texts[i] for i in part], padding=True, add_special_tokens=False, return_tensors="pt"
+        )
+        out = model.generate(
+            input_ids=batch.input_ids,
+            attention_mask=batch.attention_mask,
+            do_sample=temperature > 0,
+            temperature=temperature or None,
+            top_p=1.0,
+            top_k=0,
+            max_new_tokens=generation.max_new_tokens,
+        )
+        decoded = tokenizer.batch_decode(
+            out[:, batch.input_ids.shape[1] :], skip_special_tokens=True
+        )
+        for i, text in zip(part, decoded, strict=True):
+            answers[i] = text.strip()
+    return [answers[i : i + n] for i in range(0, len(answers), n)]
+
+
+def dpo_arguments(dpo: Any, output: Path) -> DPOConfig:
+    """TRL's arguments for a profile's DPO."""
+    return DPOConfig(
+        output_dir=str(output),
+        use_cpu=True,
+        bf16=False,
+        gradient_checkpointing=False,
+        report_to="none",
+        save_strategy="no",
+        logging_steps=1,
+        disable_tqdm=True,
+        seed=0,
+        num_train_epochs=dpo.epochs,
+        per_device_train_batch_size=dpo.batch_size,
+        learning_rate=dpo.learning_rate,
+        lr_scheduler_type=dpo.lr_scheduler,
+        warmup_steps=dpo.warmup_ratio,
+        beta=dpo.beta,
+        max_length=dpo.max_length,
+        precompute_ref_log_probs=True,
+    )
