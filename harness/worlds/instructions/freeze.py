@@ -11,8 +11,8 @@ from harness.registry.profile import Profile
 from harness.worlds.freeze import digest, method, sizes
 from harness.worlds.instructions.creator import METHODS, RuleCreator
 from harness.worlds.instructions.kinds import KINDS
-from harness.worlds.instructions.rules import RULES
-from harness.worlds.instructions.tasks import PARTS, prompts, read
+from harness.worlds.instructions.rules import RULES, task_of
+from harness.worlds.instructions.tasks import PARTS, prompts
 from harness.worlds.instructions.weights import IDENTITY
 
 SAMPLED = 200
@@ -39,9 +39,7 @@ def _rewrites(human: tuple[str, ...], method: str) -> list[str]:
 
 def _answers(prompt: str) -> list[str]:
     """Return answers that follow some kinds of instruction each, about the prompt's subject."""
-    task = read(prompt)
-    assert task is not None
-    about = f"This is a short text about {task.subject} and little else."
+    about = f"This is a short text about {task_of(prompt).subject} and little else."
     return [
         about,
         about.lower(),
