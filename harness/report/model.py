@@ -347,6 +347,8 @@ class Verdict(Part):
     """Two-sided p-value; null with one seed."""
     p_adjusted: float | None = None
     """p-value after Holm's correction; uncorrected for a primary claim."""
+    margin: float | None = None
+    """How far apart the claim lets rows be, in the column's unit; null if it names no margin."""
     sought: float | None = None
     """An effect of the paper's size in our unit; null if it has none here."""
     excludes: str | None = None

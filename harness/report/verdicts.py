@@ -80,6 +80,7 @@ class ClaimTest:
         not_run: Why it was not tested, if it was not.
         inadmissible: Why no outcome would say anything, if none would.
         estimate: The tested margin; of several, the weakest one's.
+        margin: How far apart the claim lets rows be, if it says so.
         about: What the margin is.
         p: Two-sided p-value; None with one seed.
         adjusted: Whether `p_adjusted` is corrected for the number of claims.
@@ -98,6 +99,7 @@ class ClaimTest:
     not_run: str | None = None
     inadmissible: str | None = None
     estimate: Estimate | None = None
+    margin: float | None = None
     about: str | None = None
     p: float | None = None
     adjusted: bool = False
@@ -174,6 +176,7 @@ def judge(claim: Claim, test: ClaimTest) -> Verdict:
         estimate=test.estimate,
         p=test.p,
         p_adjusted=test.p_adjusted,
+        margin=test.margin,
         sought=test.sought,
         excludes=test.excludes if test.word == "inconclusive" else None,
         paper_margin=claim.paper_margin,
@@ -334,6 +337,7 @@ def _tested(claim: Claim, evidence: Evidence, level: float) -> ClaimTest:
     return replace(
         made,
         estimate=_estimate(ours, max(it.detectable(level, power) for it in statements)),
+        margin=None if margin is None else margin.mean,
         about=_about(test, at, margin),
         p=result.p_value,
         p_adjusted=result.p_value,
@@ -365,10 +369,10 @@ def _sought(claim: Claim, test: Measurable, evidence: Evidence) -> tuple[float |
     Without one, the size is None and the text says why; both are None if the claim is that rows
     are alike, or has no printed margin.
     """
-    printed = claim.paper_margin
+    printed = printed_margin(claim, test)
     if printed is None or _is_within(test):
         return None, None
-    points = min(test.sign * _points(it) for it in _each(printed))
+    points = test.sign * printed
     if points <= 0.0:
         return None, "the paper's own numbers go the other way"
     unit = _unit(test, evidence.table)
@@ -389,8 +393,13 @@ def _sought(claim: Claim, test: Measurable, evidence: Evidence) -> tuple[float |
     return size, f"{share}, and as much of ours ({ours:+.3g}) is {size:.3g}"
 
 
-def _each(printed: str | tuple[str, ...]) -> tuple[str, ...]:
-    return (printed,) if isinstance(printed, str) else printed
+def printed_margin(claim: Claim, test: Measurable) -> float | None:
+    """Return the margin that the paper prints; of several steps, the least in its direction."""
+    if claim.paper_margin is None:
+        return None
+    printed = claim.paper_margin
+    steps = (printed,) if isinstance(printed, str) else printed
+    return test.sign * min(test.sign * _points(step) for step in steps)
 
 
 Gain = tuple[str, str, str]

@@ -15,7 +15,6 @@ from toy_page import contents_of, write_judgments, write_lineage, write_training
 from toy_tables import CLAIM, DECLARATION, toy_runs, write_all, write_luck
 
 from harness.registry.paper import the_paper
-from harness.report.page.marks import overview
 from harness.report.page.page import SCRIPT, TEMPLATES, as_html
 from harness.report.plots import Picture
 from harness.runtime import Store
@@ -105,7 +104,7 @@ def test_a_keyboard_a_screen_reader_and_a_small_screen_are_served(whole: str) ->
     wide = [where for tag, named, where in page.elements if tag == "table"]
     assert wide
     for tag, named, where in page.elements:
-        if tag == "table" and named.get("class") not in ("answers", "overview"):
+        if tag == "table" and named.get("class") not in ("answers", "ledger"):
             assert where[-1] == "div"
     style = "".join(text for text, where in page.texts if "style" in where)
     for rule in ("prefers-color-scheme: dark", "@media print", "max-width: 40rem"):
@@ -157,38 +156,27 @@ def test_a_page_without_a_store_says_what_it_lacks(store: Store) -> None:
     assert "Prompts and answers are not published" in text
 
 
-def test_the_first_screen_shows_the_claim_that_its_sign_judges(store: Store) -> None:
-    """Ours of eva-a_min over dpo-1 is +4.5, the paper's +8.5: 0.5x. Over base, 54.5 - 51 = +3.5.
-
-    Of the gains the paper prints -10.3 and +5.9 beside that, and ours are +1 and +3: two signs of
-    three. A column without a claim has the gain of the row with the largest printed one. The
-    profile has no GSM8K, so that its field has no number, which is not a gain of nothing.
-    """
-    both = [
-        CLAIM | {"id": "c", "paper_margin": "+8.5"},
-        CLAIM | {"id": "d", "paper_margin": "-0.5"},
+def test_the_first_screen_shows_each_claim_in_points_beside_its_verdict(store: Store) -> None:
+    """Ours of eva-a_min over dpo-1 is +4.5, the paper's +8.5: of that, the sign alone is drawn."""
+    claims = [
+        CLAIM | {"id": "c", "primary": True, "paper_margin": "+8.5"},
+        CLAIM | {"id": "d", "primary": False, "paper_margin": "-0.5"},
     ]
-    for first, times, cut in (("c", "0.5x", (0, 0, 0)), ("d", "-9.0x", (-1, -1, -1))):
-        claims = [it | {"primary": it["id"] == first} for it in both]
-        runs = toy_runs(seeds=[0, 1, 2], table=DECLARATION | {"claims": claims})
-        write_luck(store, runs)
-        write_all(store, runs)
-        contents = contents_of(runs, store)
-        found = overview(contents.tables)
-        assert found is not None
-        (line,) = found["lines"]
-        arena, alpaca, bench, other = line["fields"]
-        assert alpaca is None
-        assert (arena.cell, arena.says) == ("table90/eva-a_min/ah_wr", CLAIM["statement"])
-        assert (arena.times, arena.cut, arena.signs) == (times, cut, "2/3 signs")
-        assert arena.word in ("supported", "contradicted")
-        assert (bench.cell, bench.word) == ("table90/eva-a_min/mt_avg", None)
-        assert other.times == "no number"
-    html = as_html(contents)
-    page = Page(html)
-    assert html.index('class="answer"') < html.index('id="overview"') < html.index('id="tables"')
-    named = {attributes.get("id") for _, attributes, _ in page.elements}
-    assert {"table90", "table90/eva-a_min", arena.cell, "claim/c"} <= named
+    runs = toy_runs(seeds=[0, 1, 2], table=DECLARATION | {"claims": claims})
+    write_luck(store, runs)
+    write_all(store, runs)
+    html = as_html(contents_of(runs, store))
+    ledger = html.partition('<table class="ledger">')[2].partition("</table>")[0]
+    rows = dict(re.findall(r'<tr class="([^"]*)" id="claim/(.)"', ledger))
+    assert rows == {"claim supported primary": "c", "claim supported": "d"}
+    page = Page(ledger)
+    said = [named["aria-label"] or "" for named in page.all("svg") if named.get("role") == "img"]
+    assert [words.partition(",")[0] for words in said] == ["our gain +4.50"] * 2
+    assert [words.rpartition("is ")[2] for words in said] == ["above zero", "below zero"]
+    assert page.text.count("+4.50 ") == 2
+    assert html.index('class="answer"') < html.index('id="claims"') < html.index('id="tables"')
+    ids = {attributes.get("id") for _, attributes, _ in Page(html).elements}
+    assert {"table90", "table90/eva-a_min", "table90/eva-a_min/ah_wr"} <= ids
 
 
 def test_a_picture_is_in_its_attribute_as_it_is() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,11 +16,12 @@ from toy_tables import CLAIM, DECLARATION, stored, toy_runs, write_all, write_lu
 
 from harness.pipeline.runs import TableRuns
 from harness.project import results_dir
+from harness.registry.claims import Compare
 from harness.report.answer import finding
-from harness.report.model import Cell
+from harness.report.model import Estimate
 from harness.report.page.contents import published_pictures
 from harness.report.page.examples import Examples, examples_of
-from harness.report.page.marks import Axis, axis_of, draw
+from harness.report.page.marks import Axis, axis_of, draw, holding
 from harness.report.page.page import ticked_parts, visible
 from harness.report.publication import read_index, write_index
 from harness.report.verdicts import Evidence, judge_all
@@ -124,44 +126,54 @@ def test_a_finding_tells_better_from_worse_by_the_column(
     assert found == f"In stand-in A (hard lists), {said}"
 
 
-def cell(gain: float | None = None, half: float = 0.0, paper: float | None = None) -> Cell:
-    low, high = (None, None) if gain is None else (gain - half, gain + half)
-    fields: Any = {"gain": gain, "gain_ci_low": low, "gain_ci_high": high, "paper_gain": paper}
-    return Cell(
-        table="t", row="r", column="c", profile="micro", scale="toy", seeds=(), state="ok", **fields
-    )
+def gain(mean: float, half: float = 0.0) -> Estimate:
+    return Estimate(mean=mean, low=mean - half, high=mean + half)
 
 
 def test_an_axis_holds_every_end_and_zero() -> None:
     """From 0 to 10 is a span of 10; 6% more at either end; steps of 2 make 5.6 parts, so 5."""
-    axis = axis_of([cell(2.0, 1.0, 10.0), cell(), cell(1.0, 0.5)])
+    axis = axis_of([gain(9.0, 1.0), None, gain(1.0, 0.5)])
     assert axis is not None
     assert (axis.low, axis.high) == (-0.6, 10.6)
     assert axis.ticks == (0.0, 5.0, 10.0)
     assert [axis.label(tick) for tick in axis.ticks] == ["0", "+5", "+10"]
     assert axis.at(5.0) == 50.0
-    assert axis_of([cell(), cell()]) is None
+    assert axis_of([None, None]) is None
 
 
 def test_an_axis_of_losses_ends_at_zero_and_one_of_nothing_has_a_width() -> None:
-    losses: Any = axis_of([cell(-2.0, 1.0)])
+    losses: Any = axis_of([gain(-2.0, 1.0)])
     assert (losses.low, losses.high) == pytest.approx((-3.18, 0.18))
-    flat: Any = axis_of([cell(0.0, 0.0)])
+    flat: Any = axis_of([gain(0.0)])
     assert flat.at(0.0) == 50.0
     assert flat.ticks == (-1.0, -0.5, 0.0, 0.5, 1.0)
 
 
 def test_marks_lie_where_the_numbers_are_and_say_so() -> None:
+    """Of the paper's gain nothing but the sign is drawn."""
     axis = Axis(-10.0, 10.0, (0.0,), 0)
-    drawn = draw(cell(2.0, 1.0, -5.0), axis, 1)
-    assert (drawn.zero, drawn.low, drawn.ours, drawn.high, drawn.paper) == (50, 55, 60, 65, 25)
-    assert drawn.clear
-    assert drawn.words == "our gain +2.0, 95% from +1.0 to +3.0; the paper's -5"
-    unclear = draw(cell(0.5, 1.0), axis, 1)
-    assert not unclear.clear
-    assert unclear.paper is None
-    missing = draw(cell(paper=1.5), axis, 1)
-    assert (missing.ours, missing.words) == (None, "no gain of ours; the paper's +1.5")
+    drawn = draw(gain(2.0, 1.0), -500.0, axis, 1, (-2.0, math.inf))
+    assert (drawn.zero, drawn.low, drawn.ours, drawn.high) == (50, 55, 60, 65)
+    assert (drawn.paper, drawn.holds, drawn.clear) == (-1, (40, 100), True)
+    assert drawn.words == "our gain +2.0, 95% from +1.0 to +3.0; the paper's is below zero"
+    unclear = draw(gain(0.5, 1.0), None, axis, 1)
+    assert (unclear.clear, unclear.paper, unclear.holds) == (False, None, None)
+    missing = draw(None, 1.5, axis, 1)
+    assert (missing.ours, missing.words) == (None, "no gain of ours; the paper's is above zero")
+
+
+@pytest.mark.parametrize(
+    ("op", "margin", "ends"),
+    [
+        (">", None, (0.0, math.inf)), ("<", None, (-math.inf, 0.0)),
+        (">=", 2.0, (-2.0, math.inf)), ("within", 2.0, (-2.0, 2.0)),
+    ],
+)  # fmt: skip
+def test_a_claim_holds_on_its_side_of_zero_or_within_its_margin(
+    op: Any, margin: float | None, ends: tuple[float, float]
+) -> None:
+    test = Compare.model_construct(kind="compare", left="a", right="b", column="c", op=op)
+    assert holding(test, margin) == ends
 
 
 @pytest.mark.parametrize(

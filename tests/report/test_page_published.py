@@ -24,9 +24,9 @@ from harness.selection.experiment import select
 
 MOST_BYTES = 8_000_000
 MOST_PAGES = 50
-MOST_STOPS = 30
-"""Stops of the keyboard before the first table: the contents are one of them, the picture another,
-and those between are what a page has at its head."""
+MOST_SCREENS = 15
+MOST_STOPS = 90
+"""Stops of the keyboard before the first table: the contents, the filters, and two a claim."""
 
 
 FOLDERS = {folder.name: folder for folder in published_folders(results_dir())}
@@ -108,16 +108,16 @@ def test_the_page_is_small_and_every_link_leads_somewhere(html: str) -> None:
     assert figures == sorted(figures, key=int)
 
 
-def test_the_first_screen_is_a_picture_of_all_tables(browser: Any, page_file: Path) -> None:
+def test_the_first_screen_has_the_primary_claims_and_the_page_is_short(
+    browser: Any, page_file: Path
+) -> None:
     page = browser.new_page(viewport={"width": 1280, "height": 900})
     page.goto(page_file.as_uri())
-    fields = page.locator("#overview .field")
-    assert fields.count() >= 15
-    assert fields.first.bounding_box()["y"] < 900
-    targets = fields.evaluate_all("all => all.map(it => decodeURIComponent(it.hash.slice(1)))")
-    assert len(set(targets)) == len(targets)
-    assert page.evaluate("all => all.every(id => document.getElementById(id))", targets)
-    first = page.locator("section.table table").first
+    shown = page.locator("tr.claim:visible")
+    assert shown.count() == page.locator("tr.primary").count() == 15
+    assert shown.first.bounding_box()["y"] < 900
+    assert page.evaluate("document.documentElement.scrollHeight") < MOST_SCREENS * 900
+    first = page.locator("section.table").first
     stops = first.evaluate(
         """table => [...document.querySelectorAll("a[href], button, input, summary, [tabindex]")]
         .filter(it => it.tabIndex >= 0 && it.checkVisibility())
@@ -125,6 +125,29 @@ def test_the_first_screen_is_a_picture_of_all_tables(browser: Any, page_file: Pa
         .length"""
     )
     assert stops <= MOST_STOPS
+    page.close()
+
+
+def test_claims_are_sorted_filtered_and_opened(browser: Any, page_file: Path) -> None:
+    page = browser.new_page()
+    page.goto(page_file.as_uri())
+    gains = "rows => rows.map(row => parseFloat(row.cells[3].textContent))"
+    shown = page.locator("tr.claim:visible")
+    page.click(".ledger th.num button")
+    rising = shown.evaluate_all(gains)
+    assert rising == sorted(rising)
+    page.click(".ledger th.num button")
+    assert shown.evaluate_all(gains) == sorted(rising, reverse=True)
+    evidence = page.locator("tr.primary .evidence").first
+    assert not evidence.is_visible()
+    page.locator("tr.primary summary").first.click()
+    assert evidence.is_visible()
+    page.check("#show-all")
+    assert shown.count() == 146
+    page.fill("#filter", "table 12")
+    assert shown.count() == 5
+    page.goto(f"{page_file.as_uri()}#table4/eva-a_min/ah_wr")
+    assert page.locator("#table4 .numbers").get_attribute("open") is not None
     page.close()
 
 
@@ -136,6 +159,10 @@ def test_nothing_is_lost_beside_the_screen(
     page = browser.new_page(viewport={"width": width, "height": 844}, color_scheme=scheme)
     page.goto(page_file.as_uri())
     assert page.evaluate("document.documentElement.scrollWidth") <= width
+    page.evaluate("document.querySelectorAll('details').forEach(it => { it.open = true })")
+    texts = page.locator("main :is(p, li, td, th, dd, summary, img)")
+    wide = texts.evaluate_all("all => all.filter(it => it.getBoundingClientRect().right > 391)")
+    assert width > 390 or not wide
     background = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert (background == "rgb(255, 255, 255)") == (scheme == "light")
     page.close()

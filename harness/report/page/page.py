@@ -2,8 +2,8 @@
 
 The templates escape all text. As a second line of defense, the page's content security policy
 forbids all requests and all scripts but its own, identified by digest. The page can be read without
-the script, which filters, marks the reader's place, and makes each table one tab stop.
-Numbers are formatted by `harness.report.view`, as on the terminal.
+the script, which filters and sorts the claims. Numbers are formatted by `harness.report.view`, as
+on the terminal.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.registry.claims import Qualitative, places
-from harness.registry.declared import Deviation, deviations, natural, value_in
+from harness.registry.claims import Claim, Qualitative, figure_claims, places
+from harness.registry.declared import Deviation, deviations, value_in
 from harness.registry.paper import the_paper
 from harness.registry.profile import Profile
 from harness.report import view
@@ -30,13 +30,14 @@ from harness.report.blocks import (
     summary_blocks,
 )
 from harness.report.claims import PRIMARY, measures, tally, totals
-from harness.report.model import GROUPS, Verdict
+from harness.report.model import GROUPS, Cell, Estimate
 from harness.report.page.contents import Contents
 from harness.report.page.examples import JUDGED_RULE
-from harness.report.page.marks import axis_of, draw, overview
+from harness.report.page.marks import axis_of, draw, holding
 from harness.report.render import environment
 from harness.report.results import Results
-from harness.report.view import Block, Piece, label_parts, plain
+from harness.report.verdicts import printed_margin
+from harness.report.view import Block, Piece, label_parts, plain, signed
 from harness.words import seeds_text
 
 if TYPE_CHECKING:
@@ -51,9 +52,6 @@ LONGEST = 2000
 
 SHOWN = ("Question", "Source", "Inadmissible")
 """The facts shown at the head of a table."""
-
-SENSITIVITY = ("Inadmissible", "Power", "Controls")
-"""The facts shown before a table's numbers: what the numbers can show."""
 
 
 def as_html(contents: Contents) -> str:
@@ -70,11 +68,10 @@ def as_html(contents: Contents) -> str:
             paper=the_paper(),
             answer=answer_to(shown, contents.verdicts),
             script_digest=base64.b64encode(script.digest()).decode("ascii"),
-            overview=overview(shown),
             tables=[_table(it, contents) for it in shown],
             commits=sorted({commit for origin in origins for commit in origin.commits}),
             finished=max(finished, default=None),
-            groups=_claim_groups(contents),
+            claims=_claims(contents),
             counts=tally(contents.verdicts).words,
             primary=PRIMARY,
             totals=totals(contents.verdicts),
@@ -100,12 +97,12 @@ def _table(results: Results, contents: Contents) -> dict[str, Any]:
         "table": table,
         "report": report,
         "verdicts": results.verdicts,
-        "name": "Ours" if table.source is None else f"Table {table.source.table}",
+        "name": _name(results),
         "finding": finding(results, results.verdicts),
         "progress": f"{done} of {len(report.rows)} rows{several}",
         "blocks": list(_blocks(results)),
         "facts": [fact for fact in facts if fact[0] not in SHOWN],
-        "sensitivity": [fact for fact in facts if fact[0] in SENSITIVITY],
+        "inadmissible": view.inadmissible_reason(report),
         "found": [*control_blocks(results), *found_blocks(results)],
         "summary": summary_blocks(results, intervals=True),
         "details": fact_blocks(results) if report.has_numbers else [],
@@ -118,7 +115,7 @@ def _blocks(results: Results) -> Iterator[dict[str, Any]]:
     table, report = results.table, results.report
     for column, block in zip(table.columns, column_blocks(results), strict=True):
         cells = [report.cell(row.id, column.id) for row in report.rows]
-        axis, decimals = axis_of(cells), view.our_decimals(results, column)
+        axis, decimals = axis_of(map(_gain, cells)), view.our_decimals(results, column)
         lines = []
         for row, cell, (name, *figures) in zip(report.rows, cells, block.rows, strict=True):
             drawn = axis is not None and (cell.gain is not None or cell.paper_gain is not None)
@@ -128,12 +125,20 @@ def _blocks(results: Results) -> Iterator[dict[str, Any]]:
                 "reading": table.row(row.id).reading,
                 "figures": figures,
                 "has_number": cell.mean is not None,
-                "drawing": draw(cell, axis, decimals) if axis and drawn else None,
+                "drawing": draw(_gain(cell), cell.paper_gain, axis, decimals)
+                if axis and drawn else None,
             })  # fmt: skip
         ticks = f"x-{table.id}-{column.id}"
         main = column is table.columns[0]
         yield {**vars(block), "column": column.id, "axis": axis, "ticks": ticks, "lines": lines,
                "main": main}  # fmt: skip
+
+
+def _gain(cell: Cell) -> Estimate | None:
+    mean, low, high = cell.gain, cell.gain_ci_low, cell.gain_ci_high
+    if mean is None or low is None or high is None:
+        return None
+    return Estimate(mean=mean, low=low, high=high)
 
 
 def run_block(contents: Contents) -> Block:
@@ -163,35 +168,70 @@ def run_block(contents: Contents) -> Block:
 # --- Claims, assumptions, deviations ---
 
 
-def _claim_groups(contents: Contents) -> list[dict[str, Any]]:
-    """Return the claims of each table on the page, then those of the paper's figures."""
+def _claims(contents: Contents) -> list[dict[str, Any]]:
+    """Return the claims of each table on the page, then those of the paper's figures.
+
+    Gains in one unit share an axis.
+    """
     tables = {it.table.id: it for it in contents.tables}
-    of_tables = [verdict for it in contents.tables for verdict in it.verdicts]
-    others = [verdict for verdict in contents.verdicts if verdict.place not in tables]
-    groups: dict[str, dict[str, Any]] = {}
-    for verdict in (*of_tables, *sorted(others, key=lambda it: natural(it.place))):
-        place, found = verdict.place, tables.get(verdict.place)
-        title = place.replace("figure", "Figure ").capitalize()
-        if found is not None:
-            title = plain(found.table.heading)
-        made = {"place": place, "title": title, "linked": found is not None, "claims": []}
-        groups.setdefault(place, made)["claims"].append({
+    declared: dict[str, tuple[Claim, Results | None]] = {
+        claim.id: (claim, it) for it in contents.tables for claim in it.table.claims
+    }
+    declared |= {
+        claim.id: (claim, tables.get(place.table or ""))
+        for place in figure_claims().figures
+        for claim in place.claims
+    }
+    units = {name: _unit(*found) for name, found in declared.items()}
+    axes = {
+        unit: axis_of(it.estimate for it in contents.verdicts if units[it.claim] == unit)
+        for unit in {*units.values()}
+    }
+    lines = []
+    for verdict in contents.verdicts:
+        claim, results = declared[verdict.claim]
+        unit, own = units[claim.id], verdict.estimate
+        axis, drawing = axes[unit], None
+        if axis is not None and own is not None and not isinstance(claim.test, Qualitative):
+            holds = holding(claim.test, verdict.margin)
+            drawing = draw(own, printed_margin(claim, claim.test), axis, 2, holds)
+        found = tables.get(verdict.place)
+        lines.append({
             "verdict": verdict,
+            "place": verdict.place.replace("figure", "figure ") if found is None
+            else _name(found).lower(),
+            "linked": found is not None,
+            "unit": "" if unit in ("%", "") else f"of {unit}",
+            "ours": "–" if own is None else signed(own.mean, 2),
+            "interval": "" if own is None else f"{signed(own.low, 2)} to {signed(own.high, 2)}",
+            "axis": axis,
+            "drawing": drawing,
             "measures": measures(verdict),
-            "basis": None if found is None else _basis(verdict, found),
+            "basis": None if own is None or results is None else _basis(claim, results),
         })  # fmt: skip
-    return list(groups.values())
+    return lines
 
 
-def _basis(verdict: Verdict, results: Results) -> str | None:
+def _unit(claim: Claim, results: Results | None) -> str:
+    if results is None or isinstance(claim.test, Qualitative):
+        return ""
+    column = places(claim.test)[0][1]
+    return next((it.unit for it in results.table.columns if it.id == column), "")
+
+
+def _name(results: Results) -> str:
+    table = results.table
+    return table.id if table.source is None else f"Table {table.source.table}"
+
+
+def _basis(claim: Claim, results: Results) -> str | None:
     """Return which scores a claim's margin is computed from."""
     table = results.table
-    test = next(claim.test for claim in table.claims if claim.id == verdict.claim)
-    if verdict.estimate is None or isinstance(test, Qualitative):
+    if isinstance(claim.test, Qualitative):
         return None
     cells = [
         f"{row} in {column} (run {table.row(row).run_id(table.column(column))})"
-        for row, column in places(test)
+        for row, column in places(claim.test)
     ]
     seeds = ", ".join(map(str, results.report.seeds))
     return f"per-prompt scores of {', '.join(cells)}; seeds {seeds}"
@@ -301,6 +341,7 @@ def _environment() -> Environment:
             "ticked": ticked_parts,
             "time": lambda iso: f"{iso[:10]} {iso[11:16]} UTC",
             "words": lambda name: name.replace("_", " "),
+            "slug": lambda unit: re.sub(r"\W", "-", unit),
             "plain": plain,
         },
         view=view,
