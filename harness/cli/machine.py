@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,8 +20,6 @@ from harness.words import counted
 from harness.worlds.needs import Missing
 
 if TYPE_CHECKING:
-    from harness.registry.profile import Profile
-    from harness.runtime import Stage
     from harness.worlds.embedded.files import Card
 
 TableArgument = Annotated[
@@ -85,44 +83,28 @@ def doctor(
     """
     from harness.registry.declared import all_profiles
 
-    if table is None and profile is None:
-        found = [_readiness_of(each) for each in all_profiles().values()]
-        show: Callable[[Doctor], Iterator[Any]] = _profiles
-    else:
-        found, show = [_readiness(table, profile or DEFAULT_PROFILE)], partial(_one, full=full)
-    emit(Doctor(work_dir=str(work_dir()), profiles=found), as_json, show)
+    every = table is None and profile is None
+    asked = list(all_profiles()) if every else [profile or DEFAULT_PROFILE]
+    found = [_readiness(table, name) for name in asked]
+    emit(Doctor(work_dir=str(work_dir()), profiles=found), as_json,
+         _profiles if every else partial(_one, full=full))  # fmt: skip
     if not any(each.ready for each in found):
         raise typer.Exit(1)
 
 
-def _readiness(table: str | None, profile: str) -> Readiness:
+def _readiness(table: str | None, name: str) -> Readiness:
     from harness.registry.declared import named_profile
-    from harness.registry.profile import table_unsupported
     from harness.selection.experiment import select
-
-    asked = named_profile(profile)
-    if table is None:
-        return _readiness_of(asked)
-    chosen = select(table, profile)
-    try:
-        left = chosen.plan().pending
-    except UserError:
-        # What prevents planning may be among what the profile lacks.
-        every = _readiness_of(asked, table=table)
-        never = not chosen.is_group and any(table_unsupported(it, asked) for it in chosen.tables)
-        if never or every.ready:
-            raise
-        return every
-    return _readiness_of(asked, left, table)
-
-
-def _readiness_of(
-    profile: Profile, stages: Sequence[Stage] | None = None, table: str | None = None
-) -> Readiness:
     from harness.worlds.needs import Demand
 
-    demand = Demand.of(profile, stages)
-    missing = demand.missing()
+    profile, unavailable = named_profile(name), list[str]()
+    try:
+        demand = Demand(profile, select(table or "all", name, seeds=0).plan().pending)
+        missing, unavailable = demand.missing(), demand.unavailable()
+    except UserError as error:
+        if table is not None:
+            raise
+        missing = [Missing.because(f"profile {name}", error)]
     return Readiness(
         profile=profile.name,
         asked_as=profile.asked_as,
@@ -130,7 +112,7 @@ def _readiness_of(
         table=table,
         ready=not missing,
         missing=missing,
-        unavailable=demand.unavailable(),
+        unavailable=unavailable,
     )
 
 
@@ -156,9 +138,9 @@ def download(
     from harness.worlds.needs import Demand
     from harness.worlds.needs import download as fetch
 
-    left = None if table is None else select(table, profile).plan().pending
+    left = select(table or "all", profile).plan().pending
     say = common.saying(console(stderr=as_json))
-    found = fetch(Demand.of(named_profile(profile), left), say)
+    found = fetch(Demand(named_profile(profile), left), say)
     if as_json:
         print_json(Downloaded(fetched=found))
 

@@ -149,8 +149,6 @@ def started(
     batch_size: int,
     log: Path,
     endpoint: ServedModel | None = None,
-    gpus: int = 1,
-    copies: int = 1,
     served: Served | None = None,
 ) -> AbstractContextManager[SolverEngine]:
     """Return a context that runs an identity's engine on a policy, or asks a running one."""
@@ -171,5 +169,4 @@ def started(
     if served is not None:
         declared = ServedCheckpoint.declared(served, folder, name)
         wanted = replace(declared, dtype=dtype, max_length=renderer.context)
-    wanted = replace(wanted, gpus=gpus, copies=copies)
-    return served_engine(found, wanted, renderer, concurrency=batch_size * copies, log=log)
+    return served_engine(found, wanted, renderer, concurrency=batch_size, log=log)

@@ -103,15 +103,6 @@ def needs_of(profile: Profile) -> Needs:
     for kind in (*_RUNNING, *TRAINING_KINDS):
         gpus = hardware.devices if kind in TRAINING_KINDS else 1
         kinds[kind] = Need(threads, 0 if hardware.on_cpu else gpus)
-    for kind, said in hardware.stages.items():
-        if kind not in kinds:
-            raise UserError(
-                f"`hardware.stages` of the profile `{profile.name}` names `{kind}`, which is not a "
-                f"kind of stage: use {', '.join(kinds)}"
-            )
-        usual = kinds[kind]
-        gpus = usual.gpus if said.gpus is None else said.gpus
-        kinds[kind] = Need(said.cpus or usual.cpus, gpus, usual.uses_endpoint)
     return Needs(kinds, Need(threads), hardware.max_endpoint_stages)
 
 

@@ -134,8 +134,6 @@ class BenchmarkSettings(Strict):
     columns: tuple[ScoreId, ...]
     items: Count | dict[str, Count]
     """Number of prompts or conversations; by score if each score has its own items."""
-    files: str | None = Field(default=None, pattern="^[\\w-][\\w.-]*(/[\\w-][\\w.-]*)*$")
-    """Path of a real benchmark's files below the benchmarks folder; null for its own name."""
     judge: str
     """What judges the answers or prompts; part of every result's key. `reward:` with a Hub model or
     a plug-in's reward means a reward model that compares answers on this machine."""

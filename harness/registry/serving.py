@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, TypeAlias, get_args
 
 from pydantic import Field, model_validator
 
-from harness.registry.training import Count, Positive
+from harness.registry.training import Count
 from harness.strict import Strict
 
 ServedRole: TypeAlias = Literal["policy", "creator", "scorer", "judge"]
@@ -38,23 +38,16 @@ class Served(Strict):
     gpu_memory: float = Field(gt=0, lt=1)
     """Fraction of GPU memory the server takes. Roles whose fractions add up to at most 1 can be
     served side by side; the others take turns."""
-    cache_gb: Positive | None = None
-    """KV cache size, in GB of 10^9 bytes; vLLM then does not measure free memory, which goes wrong
-    next to another server. Null fills `gpu_memory`."""
     at_once: Count = 256
     """Maximum concurrent sequences."""
     template: TemplateArguments = Field(default={})
     """Chat template arguments, such as `enable_thinking: false`."""
     sampling: dict[str, int | float] = Field(default={})
     """Sampling that requests leave out, such as `top_k: 20`; the model's own file is ignored."""
-    start_s: Count = 1800
 
     @model_validator(mode="after")
     def _consistent(self) -> Served:
-        sglang = self.engine == "sglang"
-        if sglang and self.cache_gb is not None:
-            raise ValueError("`cache_gb` is vLLM's; SGLang's cache fills its `gpu_memory`")
-        if sglang and self.sampling:
+        if self.engine == "sglang" and self.sampling:
             raise ValueError("`sampling` is vLLM's; SGLang's chats take no defaults of ours")
         return self
 

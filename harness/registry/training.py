@@ -132,25 +132,6 @@ class Lora(Strict):
     """Names of the adapted layers, or all linear layers."""
 
 
-class StageNeed(Strict):
-    cpus: Count | None = None
-    """CPU cores; null means `threads` if a model runs, else one."""
-    gpus: int | None = Field(default=None, ge=0)
-    """GPUs; null means one if a model answers or scores, `devices` if one is trained."""
-    model_gpus: Count | None = None
-    """GPUs per copy of an answering model in vLLM or SGLang: with 8 GPUs and 1 here, eight copies
-    share the prompts. Null for one copy over all."""
-
-    @model_validator(mode="after")
-    def _divides(self) -> StageNeed:
-        each = self.model_gpus
-        if each is not None and not self.gpus:
-            raise ValueError("`model_gpus` needs `gpus` beside it, a multiple of it")
-        if each is not None and (self.gpus or 0) % each:
-            raise ValueError(f"`model_gpus` is {each}: `gpus` must be a multiple of it")
-        return self
-
-
 class Hardware(Strict):
     """What a profile's stages run on, and how its models are trained."""
 
@@ -171,8 +152,6 @@ class Hardware(Strict):
     """Attention implementation; Gemma-2 needs `eager` for its soft-capping."""
     lora: Lora | None = None
     """Adapters; null trains all weights."""
-    stages: dict[str, StageNeed] = Field(default={})
-    """Non-default needs of stages, by kind."""
     max_endpoint_stages: Count = 1
     """Maximum concurrent stages that query creator, scorer or judge, besides those on GPUs."""
 
@@ -199,11 +178,6 @@ class Hardware(Strict):
         if isinstance(self.micro_batch, int):
             return self.micro_batch
         return {str(name): size for name, size in self.micro_batch.items()}.get(algorithm)
-
-    def copies(self, kind: str, gpus: int) -> int:
-        """Return how many copies of an answering model fit on a stage's GPUs."""
-        said = self.stages.get(kind)
-        return 1 if said is None or said.model_gpus is None else max(1, gpus // said.model_gpus)
 
     def numerics(self, dtype: str) -> dict[str, Any]:
         """Return what affects the results of offline training, for its stage's identity."""

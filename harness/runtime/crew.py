@@ -63,7 +63,7 @@ class Crew(ABC):
             if (there := self.falls_short(need)) is not None:
                 raise UserError(
                     f"{stage.title} needs {need.words}, and {there}: run on a larger machine, or "
-                    f"lower `hardware.stages.{stage.kind}` in the profile"
+                    "lower `hardware.devices` in the profile"
                 )
 
     @abstractmethod
@@ -160,12 +160,10 @@ class LocalCrew(Crew):
         worker.give(stage.record)
 
     def _started(self, gpus: tuple[str, ...]) -> WorkerProcess:
-        setup, environment = self._setup, dict(self._environment)
-        if gpus:
-            setup = {**setup, "hardware": {**setup["hardware"], "gpus": len(gpus)}}
+        environment = dict(self._environment)
         if self._gpus:
             environment["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
-        self._workers.append(WorkerProcess(setup, environment, self._log_dir, gpus))
+        self._workers.append(WorkerProcess(self._setup, environment, self._log_dir, gpus))
         return self._workers[-1]
 
     @property

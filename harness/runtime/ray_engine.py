@@ -250,14 +250,12 @@ class Node:
 def _started(asked: NodeOrder, gpus: int) -> WorkerProcess:
     # The node's own modules come first; a worker inherits this process's path.
     sys.path += [entry for entry in asked["path"] if entry not in sys.path]
-    setup = asked["setup"]
     environment = worker_environment(asked["threads"]) | asked["environment"]
-    if gpus:
-        setup = {**setup, "hardware": {**setup["hardware"], "gpus": gpus}}
-    else:
+    if not gpus:
         # Ray leaves all GPUs visible to tasks that asked for none.
         environment["CUDA_VISIBLE_DEVICES"] = ""
-    return WorkerProcess(setup, environment, Path(asked["log_dir"]) / socket.gethostname())
+    log_dir = Path(asked["log_dir"]) / socket.gethostname()
+    return WorkerProcess(asked["setup"], environment, log_dir)
 
 
 _NODE = Node()

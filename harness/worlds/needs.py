@@ -1,4 +1,4 @@
-"""What a profile or stages need from outside, what of it is missing here, and its download.
+"""What stages need from outside, what of it is missing here, and its download.
 
 Checking reads no weights, shows no key and sends nothing: whether the hub grants access to a model
 or an endpoint has one shows only in `harness download` and the first request. Models come from the
@@ -9,26 +9,16 @@ Benchmarks come from their public homes, with known digests.
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import cast
 
 from harness.endpoint.access import model_of
 from harness.errors import HarnessError, UserError
-from harness.evaluation.benchmark import benchmark_class
 from harness.evaluation.files import fetch
-from harness.extensions import BENCHMARKS, benchmark_place
+from harness.extensions import BENCHMARKS
 from harness.foreign import error_in_a_line
-from harness.project import benchmarks_dir
-from harness.registry.profile import (
-    INSTRUCTIONS,
-    REWARD_JUDGE,
-    WORLD,
-    Profile,
-    benchmark_named,
-)
+from harness.registry.profile import REWARD_JUDGE, Profile
 from harness.registry.serving import Served, ServedRole, variable
 from harness.runtime.crew import visible_gpus
 from harness.runtime.stage import Json, Stage
@@ -37,9 +27,7 @@ from harness.strict import Strict
 from harness.words import counted
 from harness.worlds.embedded import files
 from harness.worlds.real import benchmarks, models, prompts
-from harness.worlds.real.benchmarks import DOWNSTREAM, LM_EVAL
 from harness.worlds.real.rewards import models_behind
-from harness.worlds.real.world import HubPrompts
 
 TRAINING_KINDS = ("train", "online")
 """Kinds of stages that train a policy."""
@@ -80,106 +68,36 @@ MODELS = ("policy", "reward_model", "ranker")
 Settings = Mapping[str, Json]
 
 
-@dataclass
 class Demand:
-    """External inputs of stages, or of any stages a profile could have.
+    """What stages need from outside: models, prompts, benchmarks, servers and endpoints."""
 
-    Attributes:
-        profile: The profile.
-        stages: Number of stages by kind, or None for any that the profile could have.
-        embedded: Whether files of the embedded world are read.
-        models: Models to load, by profile name or identity.
-        pools: Settings of stages that cut prompts from a pool.
-        benchmarks: Benchmarks from outside the embedded world, by their names in the profile.
-        endpoints: (role, model, required) of each model queried at an endpoint.
-        servers: Those of the queried models that the harness serves itself.
-        served: Whether the profile's engine generates answers.
-    """
+    def __init__(self, profile: Profile, stages: Iterable[Stage], *, serves: bool = True) -> None:
+        self.profile = profile
+        self.stages = list(stages)
+        asked = dict.fromkeys(pair for stage in self.stages for pair in asked_by(stage))
+        here = {pair: served_here(profile, *pair) if serves else None for pair in asked}
+        self.endpoints = [pair for pair, served in here.items() if served is None]
+        self.servers = [served for served in here.values() if served is not None]
+        own = (str(served.model) for served in self.servers)
+        named = (name for stage in self.stages for name in _models_of(stage))
+        self.models = dict.fromkeys(models.without_arguments(it)[0] for it in (*named, *own))
 
-    profile: Profile
-    stages: Mapping[str, int] | None = None
-    embedded: bool = False
-    models: dict[str, None] = field(default_factory=dict)
-    pools: list[Settings] = field(default_factory=list)
-    benchmarks: dict[str, None] = field(default_factory=dict)
-    endpoints: list[tuple[ServedRole, str, bool]] = field(default_factory=list)
-    servers: list[Served] = field(default_factory=list)
-    served: bool = False
+    @property
+    def pools(self) -> list[Settings]:
+        """The settings of stages that cut prompts from a pool, one for each cut."""
+        cuts = ("source", "first", "count")
+        found = [stage.settings for stage in self.stages if "pool" in stage.settings]
+        return list({tuple(s[name] for name in cuts): s for s in found}.values())  # type: ignore[misc]
 
-    @classmethod
-    def of(
-        cls, profile: Profile, stages: Iterable[Stage] | None = None, *, serves: bool = True
-    ) -> Demand:
-        """Return what `stages` (those still to compute) need, or without them all of a profile."""
-        if stages is None:
-            found = cls(profile, served=True)
-            asked = found._add_profile()
-        else:
-            found, asked = cls(profile, Counter()), {}
-            names = {_place(profile, name): name for name in profile.benchmarks}
-            for stage in stages:
-                found._add_stage(stage, names)
-                asked |= dict.fromkeys(asked_by(stage), True)
-        for (role, model), required in asked.items():
-            here = served_here(profile, role, model) if serves else None
-            if here is None:
-                found.endpoints.append((role, model, required))
-            else:
-                found.servers.append(here)
-                found.models[str(here.model)] = None
-        return found
-
-    def _add_profile(self) -> dict[tuple[ServedRole, str], bool]:
-        """Add everything in the profile; return whether each (role, model) queried is required."""
-        profile, is_embedded = self.profile, self.profile.policy == WORLD
-        source, creator = profile.prompts.source, profile.creator
-        own = {
-            name: declared
-            for name, declared in profile.benchmarks.items()
-            if declared.judge != INSTRUCTIONS and (not is_embedded or BENCHMARKS.added(name))
+    @property
+    def benchmarks(self) -> dict[str, Settings]:
+        """The judging of each benchmark from outside this project, by its identity."""
+        return {
+            identity: stage.settings
+            for stage in self.stages
+            if stage.kind == "judge" and not files.has(identity := str(stage.settings["benchmark"]))
+            if benchmarks.is_benchmark(identity) or benchmarks.are_tasks(identity)
         }
-        judges = [declared.judge for declared in profile.benchmarks.values()]
-        by_reward = [it.removeprefix(REWARD_JUDGE) for it in judges if it.startswith(REWARD_JUDGE)]
-        rewards = [*profile.reward_models.values(), *by_reward]
-        named = [profile.policy, *(model for name in rewards for model in models_behind(name))]
-        self.models = dict.fromkeys(model for model in named if model != WORLD)
-        self.benchmarks = dict.fromkeys(own)
-        self.embedded = WORLD in (source, creator.source, *named)
-        if source not in (WORLD, INSTRUCTIONS):
-            count = profile.x * profile.prompts.available
-            self.pools.append({"seed": 0, "first": 0, "count": count})
-        asked: dict[tuple[ServedRole, str], bool] = {}
-        if creator.source not in (WORLD, INSTRUCTIONS):
-            asked["creator", creator.source] = True
-        for name, declared in own.items():
-            if name != DOWNSTREAM and not declared.judge.startswith(REWARD_JUDGE):
-                asked["scorer" if declared.of_prompts else "judge", declared.judge] = True
-        if profile.engine == "endpoint" and not is_embedded:
-            asked["policy", profile.policy.partition("@")[0]] = True
-        if creator.scorer is not None:
-            # It sorts prompts by topic for figures, and scores the candidates of best-of-n trees.
-            asked.setdefault(("scorer", creator.scorer), False)
-        return asked
-
-    def _add_stage(self, stage: Stage, names: Mapping[str, str]) -> None:
-        """Add a stage's needs; `names` maps benchmark folders to names in the profile."""
-        s, judge = stage.settings, str(stage.settings.get("judge", ""))
-        assert isinstance(self.stages, Counter)
-        self.stages[stage.kind] += 1
-        self.embedded |= any(isinstance(v, str) and files.has(v) for v in s.values())
-        named = [s.get(setting) for setting in MODELS]
-        if judge.startswith(REWARD_JUDGE):
-            named.append(judge.removeprefix(REWARD_JUDGE))
-        for name in named:
-            if isinstance(name, str) and not files.has(name):
-                self.models |= dict.fromkeys(models_behind(name))
-        cut = ("source", "first", "count")
-        if "pool" in s and all(any(s[k] != it[k] for k in cut) for it in self.pools):
-            self.pools.append(s)
-        benchmark = names.get(str(s.get("benchmark", "")).partition("@")[0])
-        if benchmark is not None:
-            self.benchmarks[benchmark] = None
-        self.served |= "engine" in s and benchmark != DOWNSTREAM
 
     @property
     def lacking_models(self) -> list[str]:
@@ -191,39 +109,41 @@ class Demand:
         `here`: whether this machine computes the stages, and needs GPUs and engines.
         """
         found = [*self._missing_gpus(), *self._missing_engines()] if here else []
-        if self.embedded:
+        if any(
+            isinstance(v, str) and files.has(v) for s in self.stages for v in s.settings.values()
+        ):
             found += _missing_world()
         for model in self.models:
             found += _missing_model(model)
-        for settings in self.pools:
-            found += _missing_pool(self.profile, settings)
-        for name in self.benchmarks:
-            found += _missing_benchmark(self.profile, name)
-        for role, model, required in self.endpoints:
-            found += _missing_endpoint(role, model) if required else ()
-        return found
+        for pool in self.pools:
+            found += _missing_pool(self.profile, pool)
+        for identity in self.benchmarks:
+            found += _missing_benchmark(identity)
+        for role, model in self.endpoints:
+            found += _missing_endpoint(role, model)
+        return list(dict.fromkeys(found))
 
     def unavailable(self) -> list[str]:
         """Return the scores that a run will lack, and why."""
         return [
-            f"{name}: {gap}"
-            for name in self.benchmarks
-            if name == DOWNSTREAM or benchmark_named(name) is not None
-            if not any(_missing_benchmark(self.profile, name))
-            for gap in benchmarks.gaps(name, self.profile.benchmarks[name])
+            gap
+            for identity, settings in self.benchmarks.items()
+            if not any(_missing_benchmark(identity))
+            for gap in benchmarks.gaps(identity, settings)
         ]
 
     def _missing_gpus(self) -> Iterator[Missing]:
         hardware, there = self.profile.hardware, len(visible_gpus())
         if hardware is None or hardware.on_cpu or not self.models:
             return
-        trains = self.stages is None or not self.stages.keys().isdisjoint(TRAINING_KINDS)
+        trains = any(stage.kind in TRAINING_KINDS for stage in self.stages)
         needed = hardware.devices if trains else 1
         if there < needed:
             yield Missing(what="GPU", why=f"{there} here, {needed} needed", do="")
 
     def _missing_engines(self) -> Iterator[Missing]:
-        engines = [self.profile.engine] if self.served else []
+        answers = any("engine" in s.settings and not _is_of_tasks(s) for s in self.stages)
+        engines = [self.profile.engine] if answers else []
         for engine in dict.fromkeys([*engines, *(it.engine for it in self.servers)]):
             if engine in SERVED:
                 yield from _missing_engine(engine)
@@ -231,6 +151,20 @@ class Demand:
         if hardware is not None and hardware.lora is not None and find_spec("peft") is None:
             do = "type `python -m pip install -e '.[lora]'`"
             yield Missing(what="package peft", why="not installed", do=do)
+
+
+def _models_of(stage: Stage) -> Iterator[str]:
+    """Yield the hub's models that a stage loads."""
+    named = [str(stage.settings.get(setting) or "") for setting in MODELS]
+    judge = str(stage.settings.get("judge", ""))
+    named += [judge.removeprefix(REWARD_JUDGE)] if judge.startswith(REWARD_JUDGE) else []
+    for name in named:
+        if name and not files.has(name):
+            yield from models_behind(name)
+
+
+def _is_of_tasks(stage: Stage) -> bool:
+    return benchmarks.are_tasks(str(stage.settings.get("benchmark", "")))
 
 
 def refuse_missing(
@@ -242,7 +176,7 @@ def refuse_missing(
     serves: bool = True,
 ) -> list[str]:
     """Refuse what stages lack before any is computed; return what will not be measured."""
-    demand = Demand.of(profile, stages, serves=here and serves)
+    demand = Demand(profile, stages, serves=here and serves)
     if missing := demand.missing(here=here):
         listed = "".join(f"\n  {it.line}" for it in missing)
         raise UserError(
@@ -259,14 +193,6 @@ def to_download(missing: Iterable[Missing], profile: str, name: str | None) -> s
         return ""
     asked = f"{name or ''} --profile {profile}".lstrip()
     return f"\nDownload models, prompts and benchmarks: harness download {asked}"
-
-
-def _place(profile: Profile, name: str) -> str:
-    """Return the part before the `@` in the identity of a profile's benchmark."""
-    known = benchmark_named(name)
-    if known is None:
-        return LM_EVAL if name == DOWNSTREAM else name
-    return profile.benchmarks[name].files or benchmark_place(known)
 
 
 def served_here(profile: Profile, role: ServedRole, model: str) -> Served | None:
@@ -323,7 +249,6 @@ def _missing_world() -> Iterator[Missing]:
 
 
 def _missing_model(model: str) -> Iterator[Missing]:
-    model = models.without_arguments(model)[0]
     name, at, commit = model.partition("@")
     if commit.startswith((models.NOT_DOWNLOADED, models.LOCAL)):  # of a model that is not pinned
         model, at = name, ""
@@ -335,8 +260,6 @@ def _missing_model(model: str) -> Iterator[Missing]:
 def _missing_pool(profile: Profile, settings: Settings) -> Iterator[Missing]:
     what = "matched prompts" if settings.get("matched") else "prompts"
     try:
-        if "pool" not in settings:  # of a profile as a whole
-            settings = {**HubPrompts(profile).identity(), **settings}
         size = prompts.size_of(settings)
         if size is None:
             do = f"type `harness download --profile {profile.asked_as}`"
@@ -347,19 +270,11 @@ def _missing_pool(profile: Profile, settings: Settings) -> Iterator[Missing]:
         yield Missing.because(what, error)
 
 
-def _missing_benchmark(profile: Profile, name: str) -> Iterator[Missing]:
-    if benchmark_named(name) is None:
-        return
-    what, place = f"benchmark {name}", _place(profile, name)
-    folder = benchmarks.folder_of(place)
-    if not folder.is_dir():
-        do = f"type {benchmarks.fetch_line(place)}"
-        yield Missing(what=what, why=f"no files at {folder}", do=do)
-        return
-    try:
-        benchmarks.benchmark_identity(name, profile.benchmarks[name])
-    except HarnessError as error:
-        yield Missing.because(what, error)
+def _missing_benchmark(identity: str) -> Iterator[Missing]:
+    place, _, digest = identity.partition("@")
+    if digest == models.NOT_DOWNLOADED:
+        why, do = f"no files at {benchmarks.folder_of(place)}", benchmarks.fetch_line(place)
+        yield Missing(what=f"benchmark {benchmarks.name_in(place)}", why=why, do=f"type {do}")
 
 
 def _missing_endpoint(role: ServedRole, model: str) -> Iterator[Missing]:
@@ -373,19 +288,16 @@ def _missing_endpoint(role: ServedRole, model: str) -> Iterator[Missing]:
 def download(demand: Demand, say: Callable[[str], None]) -> list[str]:
     """Download missing models, prompts and benchmarks; return their names."""
     fetched = [_fetch_model(model, say) for model in demand.lacking_models]
-    if demand.pools:
-        settings = HubPrompts(demand.profile).identity()
+    for source, settings in {str(s["source"]): s for s in demand.pools}.items():
         if prompts.size_of(settings) is None:
-            say(f"{settings['source']}: {len(prompts.read_pool(settings))} prompts")
-            fetched.append(str(settings["source"]))
-    for name in demand.benchmarks:
-        known, place = benchmark_named(name), _place(demand.profile, name)
-        if known in BENCHMARKS.shipped and place == benchmark_place(str(known)):
-            folder = benchmarks_dir() / place
-            if not folder.is_dir():
-                homes = benchmark_class(str(known)).homes
-                fetch(homes, folder, lambda file, _: say(file.name))
-                fetched.append(place)
+            say(f"{source}: {len(prompts.read_pool(settings))} prompts")
+            fetched.append(source)
+    for identity in demand.benchmarks:
+        if any(_missing_benchmark(identity)) and benchmarks.name_in(identity) in BENCHMARKS.shipped:
+            folder = benchmarks.folder_of(identity)
+            homes = benchmarks.class_of(identity).homes
+            fetch(homes, folder, lambda file, _: say(file.name))
+            fetched.append(folder.name)
     if not fetched:
         say("Everything that could be downloaded is here.")
     return fetched
@@ -395,7 +307,7 @@ def _fetch_model(identity: str, say: Callable[[str], None]) -> str:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
 
-    name, _, revision = models.without_arguments(identity)[0].partition("@")
+    name, _, revision = identity.partition("@")
     pinned = None if revision in ("", models.NOT_DOWNLOADED) else revision
     say(f"{name}{'' if pinned is None else f' at {pinned}'} ...")
     try:

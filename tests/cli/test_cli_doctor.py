@@ -12,6 +12,7 @@ import pytest
 from world_of_names import write_world
 
 from harness.registry.profile import load_profiles
+from harness.selection.experiment import select
 from harness.worlds.needs import Demand
 
 PAPER = ("doctor", "--profile", "paper")
@@ -128,7 +129,7 @@ CREATOR = "creator gemini-1.5-pro"
 @pytest.mark.parametrize(
     ("variable", "value", "what", "words"),
     [
-        ("HARNESS_VLLM_PYTHON", "/no/python", "engine vllm", "/no/python"),
+        ("HARNESS_VLLM_PYTHON", "/no/python", "profile paper", "/no/python"),
         ("HARNESS_CREATOR_URL", OWN, CREATOR, None),
         ("HARNESS_CREATOR_URL", "http://me:secret@127.0.0.1/v1", CREATOR, "a password"),
     ],
@@ -143,12 +144,13 @@ def test_a_variable_changes_what_is_needed(
     assert "secret" not in json.dumps(found)
 
 
-def test_a_benchmark_that_a_run_would_refuse_is_missing(says: Any, tmp_path: Path) -> None:
-    """Its folder is there, and no questions are in it."""
+def test_what_a_run_would_refuse_to_plan_is_missing(says: Any, call: Any, tmp_path: Path) -> None:
+    """A benchmark's folder is there, and no questions are in it."""
     folder = tmp_path / "benchmarks" / "mt-bench"
     folder.mkdir(parents=True)
-    found = by_what(says("doctor", *PAPER, code=1))["benchmark mt_bench"]
+    found = by_what(says("doctor", *PAPER, code=1))["profile paper"]
     assert str(folder) in found["why"] + found["do"]
+    assert str(folder) in call("doctor", "table4", "--profile", "paper").stderr
 
 
 def test_a_damaged_world_is_missing(
@@ -228,16 +230,17 @@ def test_doctor_lists_only_what_a_table_needs(says: Any) -> None:
     assert not [what for what in needs if what.startswith(("judge", "scorer", "benchmark"))]
     assert "creator gemini-1.5-pro" in needs
     assert found["profiles"][0]["unavailable"] == [
-        "downstream: table 9's tasks will not be available: install the extra `lm-eval`"
+        "table 9's tasks will not be available: install the extra `lm-eval`"
     ]
     assert by_what(says("doctor", "doctor", "table9", "--profile", "micro")) == {}
 
 
 def test_other_machines_engines_and_gpus_are_theirs() -> None:
     """Stages that Ray places elsewhere need models and keys here, and no GPU."""
-    paper = load_profiles()["paper"]
-    here = {it.what for it in Demand.of(paper).missing()}
-    elsewhere = {it.what for it in Demand.of(paper).missing(here=False)}
+    planned = select("table4", "paper", seeds=0).plan()
+    demand = Demand(planned.profile, planned.stages)
+    here = {it.what for it in demand.missing()}
+    elsewhere = {it.what for it in demand.missing(here=False)}
     assert here - elsewhere == {"GPU", "engine vllm"}
     assert {"creator gemini-1.5-pro", "model google/gemma-2-9b-it", "prompts"} <= elsewhere
 

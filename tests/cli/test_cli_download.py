@@ -9,15 +9,16 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from unittest.mock import create_autospec
 
 import pytest
 
+from harness.evaluation.benchmarks.mt_bench import MtBench
 from harness.evaluation.files import fetch
-from harness.registry.profile import load_profiles
+from harness.selection.experiment import select
 from harness.worlds.needs import Demand
 from harness.worlds.needs import download as download_all
 from harness.worlds.real.prompts import read_pool
@@ -147,12 +148,17 @@ def test_prompts_and_benchmarks_that_are_missing_are_downloaded_and_others_are_n
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("HARNESS_BENCHMARKS", str(tmp_path))
+    monkeypatch.setattr(
+        MtBench, "load", lambda data: SimpleNamespace(questions=[0] * 80, digest="")
+    )
     (tmp_path / "mt-bench").mkdir()
     pool = create_autospec(read_pool, return_value=["a", "b"])
     monkeypatch.setattr("harness.worlds.real.prompts.read_pool", pool)
     fetching = create_autospec(fetch)
     monkeypatch.setattr("harness.worlds.needs.fetch", fetching)
-    demand = replace(Demand.of(load_profiles()["paper"]), models={})
+    planned = select("table4", "paper", seeds=0).plan()
+    demand = Demand(planned.profile, planned.stages)
+    demand.models.clear()
     said: list[str] = []
     source, *benchmarks = download_all(demand, said.append)
     assert benchmarks == ["arena-hard", "alpaca-eval"]

@@ -19,7 +19,7 @@ from harness.inference.request import Answered, Request, Sample, Sampling, seed_
 from harness.inference.served import CompletionsEngine
 from harness.inference.solver import Solver, Start, started
 from harness.registry.serving import Served
-from harness.serving.engines import Installed, environment, spread
+from harness.serving.engines import environment
 
 
 def start(policy: Path, keep: Path, **how: Any) -> Start:
@@ -157,58 +157,22 @@ def test_an_endpoint_is_reached_with_its_key_and_by_the_policys_name(
     assert last["top_k"] == -1
 
 
-def test_copies_of_a_policy_share_the_requests_and_no_answer_depends_on_it(
-    policy_path: Path, fake_vllm: Requests, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    alone = answers(policy_path, tmp_path / "alone")
-    told = tmp_path / "arguments"
-    monkeypatch.setenv("FAKE_ARGUMENTS", str(told))
-    # The same engine, but beside us and not in a Python of its own.
-    monkeypatch.delenv("HARNESS_VLLM_PYTHON")
-    monkeypatch.syspath_prepend(str(Path(__file__).parent / "fake_engines"))
-    keep = tmp_path / "keep"
-    with Solver(policy_path, start(policy_path, keep, gpus=8, copies=4), keep) as solving:
-        assert solving.answer(CONVERSATIONS, **SAMPLING) == alone
-    given = json.loads(told.read_text())
-    assert (given["tensor_parallel_size"], given["data_parallel_size"]) == ("2", "4")
-
-
 def test_a_policy_is_served_as_its_profile_declares(
     policy_path: Path, fake_vllm: Requests, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A prompt is six tokens and its words; more than two leave less than an answer may have."""
     told = tmp_path / "arguments"
     monkeypatch.setenv("FAKE_ARGUMENTS", str(told))
-    served = Served(
-        engine="vllm", dtype="bfloat16", max_length=20, gpu_memory=0.5, cache_gb=2, at_once=8
-    )
+    served = Served(engine="vllm", dtype="bfloat16", max_length=20, gpu_memory=0.5, at_once=8)
     begin = start(policy_path, tmp_path, served=served)
     with Solver(policy_path, begin, tmp_path, max_length=20) as solving:
         solving.answer(CONVERSATIONS, **{**SAMPLING, "n": 1})
         assert solving.shortened == sum(len(text.split()) > 2 for text in TEXTS)
     given = json.loads(told.read_text())
     assert given["gpu_memory_utilization"] == "0.5"
-    assert given["kv_cache_memory_bytes"] == "2000000000"
     assert (given["max_num_seqs"], given["max_model_len"]) == ("8", "20")
     assert given["dtype"] == "float32"  # the stage's, which is in its identity
     assert all(len(sent["prompt"]) + sent["max_tokens"] <= 20 for sent in fake_vllm())
-
-
-@pytest.mark.parametrize(
-    ("gpus", "copies", "own", "arguments"),
-    [
-        (1, 1, "", []),
-        (8, 1, "", ["--tensor-parallel-size", "8"]),
-        (8, 8, "", ["--data-parallel-size", "8"]),
-        (8, 8, "--data-parallel-size=4", []),
-    ],
-)
-def test_how_a_model_lies_on_gpus_is_told_unless_the_user_says_it(
-    gpus: int, copies: int, own: str, arguments: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("vllm", "sglang"):
-        monkeypatch.setenv(f"HARNESS_{name.upper()}_ARGS", own)
-        assert spread(Installed(name, name, None), gpus, copies) == arguments
 
 
 class Words:

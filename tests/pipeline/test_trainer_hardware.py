@@ -15,7 +15,6 @@ from harness.pipeline.factory import KINDS, needs_of
 from harness.pipeline.steps import train_stage
 from harness.registry.profile import Profile, load_profiles
 from harness.registry.recipe import Online, Recipe
-from harness.registry.training import StageNeed
 from harness.runtime import Need
 from harness.training.placement import Placement
 from harness.worlds.lookup import world_of
@@ -124,7 +123,7 @@ def test_a_stage_for_hardware_outside_a_run_is_one_sentence(micro: Profile, tmp_
 
 
 def test_a_profile_of_real_models_gives_each_kind_of_stage_what_it_needs(
-    paper: Profile,
+    micro: Profile, paper: Profile
 ) -> None:
     """At `paper`: one GPU answers or scores, eight train, and what asks needs none."""
     needs = needs_of(paper)
@@ -134,30 +133,4 @@ def test_a_profile_of_real_models_gives_each_kind_of_stage_what_it_needs(
     assert set(asking) == {"evolve", "rate", "judge", "topics"}
     assert {needs.of(kind).gpus for kind in asking} == {0}
     assert needs.max_endpoint_stages == 1
-
-
-@pytest.mark.parametrize(
-    ("said", "copies"), [({"gpus": 8}, 1), ({"gpus": 8, "model_gpus": 2}, 4), ({}, 1)]
-)
-def test_a_profile_may_have_several_copies_of_a_model_answer(
-    paper: Profile, said: dict[str, int], copies: int
-) -> None:
-    assert paper.hardware is not None
-    stages = {"generate": StageNeed(**said)}
-    hardware = paper.hardware.model_copy(update={"stages": stages})
-    assert hardware.copies("generate", 8) == copies
-    assert hardware.copies("generate", 1) == hardware.copies("answer", 8) == 1
-
-
-def test_a_profile_may_say_otherwise_and_a_profile_of_small_models_needs_no_gpu(
-    micro: Profile, paper: Profile
-) -> None:
-    assert paper.hardware is not None
-    said = {"stages": {"generate": StageNeed(gpus=2), "judge": StageNeed(cpus=4)}}
-    other = paper.model_copy(update={"hardware": paper.hardware.model_copy(update=said)})
-    assert needs_of(other).of("generate") == Need(paper.threads, 2)
-    assert needs_of(other).of("judge") == Need(4, uses_endpoint=True)
     assert needs_of(micro).of("train") == Need(1)
-    wrong = paper.hardware.model_copy(update={"stages": {"generat": StageNeed()}})
-    with pytest.raises(UserError, match="`generat`, which is not a kind of stage: use prompts"):
-        needs_of(paper.model_copy(update={"hardware": wrong}))

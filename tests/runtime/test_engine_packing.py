@@ -96,8 +96,8 @@ def test_stages_get_gpus_of_their_own(tmp_path: Path, monkeypatch: pytest.Monkey
     none = toy("draw", number=1)
     assert engine.run(Plan([*stages, none])).ok
     seen = [(store.open(s.fingerprint) / "gpus.txt").read_text() for s in stages]
-    assert {seen[0], seen[1]} == {"4 of 1", "GPU-b of 1"}
-    assert seen[2] == "4,GPU-b of 2"
+    assert {seen[0], seen[1]} == {"4", "GPU-b"}
+    assert seen[2] == "4,GPU-b"
 
 
 def test_more_gpus_than_there_are_is_one_sentence(

@@ -128,8 +128,8 @@ def crams(ctx: StageContext) -> None:
 
 
 def places(ctx: StageContext) -> None:
-    """Write which GPUs the stage sees, and how many it was told to have."""
-    gpus = f"{os.environ['CUDA_VISIBLE_DEVICES']} of {ctx.hardware['gpus']}"
+    """Write which GPUs the stage sees."""
+    gpus = os.environ["CUDA_VISIBLE_DEVICES"]
     (ctx.output / "gpus.txt").write_text(gpus)
 
 

@@ -28,14 +28,12 @@ def told(engine: str, **changes: Any) -> dict[str, str]:
 
 
 def test_vllm_is_told_all_of_the_profiles_words() -> None:
-    """Utilisation and cache are both set: the check at the start wants the first all the same."""
-    given = told("vllm", cache_gb=4.5, sampling={"top_k": 20})
+    given = told("vllm", sampling={"top_k": 20})
     assert given["-m"] == "vllm.entrypoints.openai.api_server"
     assert (given["--host"], given["--port"]) == ("127.0.0.1", "8123")
     assert (given["--model"], given["--served-model-name"]) == ("/models/q", "owner/q")
     assert (given["--dtype"], given["--max-model-len"]) == ("bfloat16", "8192")
     assert (given["--gpu-memory-utilization"], given["--max-num-seqs"]) == ("0.3", "64")
-    assert given["--kv-cache-memory-bytes"] == "4500000000"
     assert json.loads(given["--default-chat-template-kwargs"]) == {"enable_thinking": False}
     assert given["--generation-config"] == "vllm"  # none of the model's own sampling
     assert json.loads(given["--override-generation-config"]) == {"top_k": 20}
@@ -62,16 +60,14 @@ def test_what_is_not_said_is_left_to_the_engine(monkeypatch: pytest.MonkeyPatch)
     """The machine's own arguments come last, so that they win."""
     own = "--gpu-memory-utilization 0.5 --download-dir '/a b'"
     monkeypatch.setenv("HARNESS_VLLM_ARGS", own)
-    given = told("vllm", gpu_memory=None, at_once=None, template={}, gpus=8, copies=4)
+    given = told("vllm", gpu_memory=None, at_once=None, template={})
     assert not {"--max-num-seqs", "--default-chat-template-kwargs"} & set(given)
     assert (given["--gpu-memory-utilization"], given["--download-dir"]) == ("0.5", "/a b")
-    assert (given["--tensor-parallel-size"], given["--data-parallel-size"]) == ("2", "4")
 
 
 @pytest.mark.parametrize(
     ("role", "changes", "message"),
     [
-        ("judge", {"engine": "sglang", "cache_gb": 4}, "`cache_gb` is vLLM's"),
         ("judge", {"engine": "sglang", "sampling": {"top_k": 1}}, "`sampling` is vLLM's"),
         ("judge", {"model": None}, "`judge`: `model` must name the checkpoint"),
         ("policy", {}, "`policy`: its stages name the checkpoint"),
@@ -88,7 +84,7 @@ def test_what_cannot_be_meant_is_an_error(role: str, changes: dict[str, Any], me
 def test_what_changes_replies_is_told_apart_from_what_does_not() -> None:
     usual = served().numerics()
     changes: dict[str, Any]
-    for changes in ({"gpu_memory": 0.3}, {"cache_gb": 2.0}, {"at_once": 8}, {"start_s": 60}):
+    for changes in ({"gpu_memory": 0.3}, {"at_once": 8}):
         assert served(**changes).numerics() == usual
     for changes in (
         {"template": {"enable_thinking": False}},

@@ -40,7 +40,7 @@ def learn_benchmark() -> None:
 def folders() -> dict[str, Path]:
     """Return the folder of each stand-in, by its name."""
     models = {name: models_dir() / OWNER / name for name in (POLICY, *REWARD_MODELS)}
-    benchmarks = {name: benchmarks_dir() / OWNER / name for name in BENCHMARKS}
+    benchmarks = {name: benchmarks_dir() / name for name in BENCHMARKS}
     return {**models, **benchmarks, **{name: work_dir() / name for name in (PROMPTS, MATCHED)}}
 
 

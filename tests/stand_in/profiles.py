@@ -18,11 +18,11 @@ OFFLINE, ONLINE = ("dpo", "sppo", "simpo", "orpo"), ("rloo", "oaif")
 ROLES = ("pointwise", "pointwise_large", "pairwise", "pairwise_large")
 
 JUDGED = {
-    "benchmarks.arena_hard": ("arena-hard", build.ARENA_HARD),
-    "benchmarks.ranked": ("ranked", build.RANKED),
-    "benchmarks.mt_bench": ("mt-bench", len(build.MT_BENCH_CATEGORIES)),
+    "benchmarks.arena_hard": build.ARENA_HARD,
+    "benchmarks.ranked": build.RANKED,
+    "benchmarks.mt_bench": len(build.MT_BENCH_CATEGORIES),
 }
-"""Folder and number of items of each benchmark."""
+"""Number of items of each benchmark."""
 
 OTHER: Mapping[str, Any] = {
     "scale": "toy",
@@ -50,12 +50,9 @@ OTHER: Mapping[str, Any] = {
     **{f"training.{name}.epochs": 1 for name in OFFLINE},
     **{f"training.{name}.max_new_tokens": ANSWER for name in ONLINE},
     **{f"training.{name}.segments": 1 for name in ONLINE},
-    **{f"{place}.files": f"{build.OWNER}/{folder}" for place, (folder, _) in JUDGED.items()},
-    **{f"{place}.items": items for place, (_, items) in JUDGED.items()},
+    **{f"{place}.items": items for place, items in JUDGED.items()},
     **{f"{place}.judge": f"{build.OWNER}/judge" for place in JUDGED},
     **{f"{place}.max_new_tokens": ANSWER for place in JUDGED},
-    "benchmarks.arena_hard.against": build.MADE_UP,
-    "benchmarks.ranked.against": build.MADE_UP,
     "benchmarks.prompt_judge.items": 24,
     "benchmarks.prompt_judge.judge": f"{build.OWNER}/scorer",
 }

@@ -28,7 +28,6 @@ import pytest
 from small_checkpoints import write_armo, write_qwen_classifier
 
 from harness.registry.declared import named_profile
-from harness.worlds.needs import Demand
 from stand_in import build, server
 from stand_in.models import CONTEXT, write_qwen_creator, write_qwen_policy
 from stand_in.profiles import ANSWER, published, write_changed
@@ -92,7 +91,13 @@ def profile(tmp_path: Path) -> Path:
 @pytest.fixture
 def user(profile: Path, tmp_path: Path) -> Mapping[str, str]:
     """Return the environment of a user who has downloaded everything and serves nothing."""
-    for model in Demand.of(named_profile(str(profile))).models:
+    said = named_profile(str(profile))
+    assert said.serving is not None
+    judges = (it.judge.removeprefix("reward:") for it in said.benchmarks.values())
+    served = (it.model for it in said.serving.roles.values() if it.model is not None)
+    for model in {said.policy, *said.reward_models.values(), *judges, *served}:
+        if "@" not in model:  # no weights: a judge that is a package, or a server
+            continue
         name, _, commit = model.partition("@")
         folder = tmp_path / "hub" / f"models--{name.replace('/', '--')}" / "snapshots" / commit
         folder.mkdir(parents=True)

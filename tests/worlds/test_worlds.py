@@ -15,6 +15,7 @@ from judge_stand_in import client_of
 from harness.endpoint.client import ServedModel
 from harness.errors import HarnessError, UserError
 from harness.eva.evolving import NoReplyError
+from harness.pipeline.algorithm import Planner
 from harness.registry.profile import Profile, load_profiles
 from harness.runtime.stage import StageContext
 from harness.worlds import stage_io
@@ -53,13 +54,14 @@ def prompts_in(path: Path, count: int) -> Path:
 
 
 def missing_of(profile: Profile) -> dict[str, Missing]:
-    return {it.what: it for it in Demand.of(profile).missing()}
+    """Return what is missing for all of a profile's human prompts."""
+    planner = Planner(world_of(profile))
+    settings = planner.new_prompts("human", 0, 0, profile.prompts.available)
+    demand = Demand(profile, [planner.stage("prompts", settings, {}, "")])
+    return {it.what: it for it in demand.missing()}
 
 
 def test_the_embedded_world_asks_nobody_and_has_prompts_words_and_accuracies() -> None:
-    demand = Demand.of(PROFILES["micro"])
-    assert demand.lacking_models == []
-    assert demand.missing() == []
     world = world_of(PROFILES["micro"])
     pool, source = world.prompts.pool()
     assert source == files.card().identity("prompts")
@@ -137,7 +139,8 @@ def test_prompts_of_a_file_are_looked_for_where_a_run_reads_them(machine: Path) 
     assert few.why == "6 prompts are too few for 2 pieces of 4"
     assert "`prompts.available`" in few.do
     lost = with_prompts(source=str(machine / "lost.jsonl"), revision=None)
-    assert missing_of(lost)["prompts"].do == "correct `prompts.source`"
+    with pytest.raises(UserError, match=r"correct `prompts\.source`"):
+        missing_of(lost)
 
 
 def test_the_size_of_a_data_set_is_read_from_its_copy_and_nobody_is_asked(

@@ -2,10 +2,8 @@
 
 Arena-Hard, AlpacaEval, MT-Bench and plug-in benchmarks are answered and judged with the same code
 and files as in `harness evaluate`. A benchmark's identity is the digest of its questions and its
-judge's instructions; without the files it ends in `not-downloaded`. The files are in the
-benchmark's own folder (`arena-hard`: folders have hyphens instead of underscores), or in one that
-the profile gives as `files`, which must end in that name: `made-up/arena-hard`. The judge is a
-reward model, a plug-in's function, or a model at the endpoint configured for `JUDGE`.
+judge's instructions; without the files it ends in `not-downloaded`. The judge is a reward model, a
+plug-in's function, or a model at the endpoint configured for `JUDGE`.
 
 Table 9's tasks have questions, prompts and scoring in one package, lm-evaluation-harness, and are
 identified by its version. The answering stage runs the package on the policy's folder and keeps its
@@ -74,14 +72,7 @@ def benchmark_identity(name: str, declared: Declared) -> str:
         raise UserError(
             f"no benchmark of real models is called `{name}`; call it one of {', '.join(names)}"
         )
-    kind, own = benchmark_class(known), benchmark_place(known)
-    place = declared.files or own
-    setting = f"benchmarks.{name}"
-    if _name_in(place) != known:
-        raise UserError(
-            f"`{setting}.files` is `{place}`; let it end in `{own}`, which says how its files "
-            "are read"
-        )
+    kind, place, setting = benchmark_class(known), benchmark_place(known), f"benchmarks.{name}"
     foreign = [score for score in declared.columns if score not in kind.columns.values()]
     if foreign:
         raise UserError(
@@ -99,8 +90,7 @@ def benchmark_identity(name: str, declared: Declared) -> str:
         )
     compares = kind.against is not None or declared.judge.startswith(REWARD_JUDGE)
     allowed = [it for it in (kind.against, BASE) if it is not None] if compares else [None]
-    others = declared.files is not None and declared.against not in (None, BASE)
-    if declared.against not in allowed and not others:
+    if declared.against not in allowed:
         raise UserError(
             f"{known} judged by {declared.judge} compares with "
             f"{' or '.join(it or 'nobody' for it in allowed)} and the profile says "
@@ -111,7 +101,7 @@ def benchmark_identity(name: str, declared: Declared) -> str:
 
 def is_benchmark(identity: str) -> bool:
     """Return whether an identity is of a benchmark whose answers are rated by a judge."""
-    return _name_in(identity) in BENCHMARKS
+    return name_in(identity) in BENCHMARKS
 
 
 def are_tasks(identity: str) -> bool:
@@ -119,7 +109,7 @@ def are_tasks(identity: str) -> bool:
 
 
 def class_of(identity: str) -> type[Benchmark]:
-    return benchmark_class(_name_in(identity))
+    return benchmark_class(name_in(identity))
 
 
 def benchmark_of_identity(identity: str) -> Benchmark:
@@ -160,8 +150,8 @@ def folder_of(identity: str) -> Path:
 
 
 def fetch_line(place: str) -> str:
-    name = _name_in(place)
-    if name not in BENCHMARKS.shipped or place != benchmark_place(name):
+    name = name_in(place)
+    if name not in BENCHMARKS.shipped:
         return f"nothing for {place}: put its files at {folder_of(place)}"
     return (
         f"`harness evaluate fetch {name}` (or put its files at {folder_of(place)}; "
@@ -169,8 +159,8 @@ def fetch_line(place: str) -> str:
     )
 
 
-def _name_in(identity: str) -> str:
-    return benchmark_name(identity.partition("@")[0].rpartition("/")[2])
+def name_in(identity: str) -> str:
+    return benchmark_name(identity.partition("@")[0])
 
 
 def _read_at(place: str) -> tuple[Benchmark, str]:
@@ -225,14 +215,13 @@ def _all_missing(kind: type[Benchmark], settings: Mapping[str, Json]) -> dict[st
     return {kind.columns[score]: text for score, text in why.items()}
 
 
-def gaps(name: str, declared: Declared) -> Iterator[str]:
-    """Yield the scores of a profile's benchmark that will be unavailable here, and why."""
-    identity = benchmark_identity(name, declared)
+def gaps(identity: str, settings: Mapping[str, Json]) -> Iterator[str]:
+    """Yield the scores that a judging stage will not have, and why."""
     if identity == f"{LM_EVAL}@{packages.NOT_INSTALLED}":
         yield "table 9's tasks will not be available: install the extra `lm-eval`"
     if is_benchmark(identity):
         kind = class_of(identity)
-        for score, why in kind.missing(judging_settings(identity, declared.judge)).items():
+        for score, why in kind.missing(settings).items():
             yield f"{kind.columns[score]} will not be available: {why}"
 
 

@@ -49,7 +49,7 @@ def test_the_papers_table_4_is_planned_on_a_bare_machine(paper: Profile) -> None
 
 def test_what_is_not_there_is_named_once_with_what_to_type(paper: Profile) -> None:
     plan = Plan(plan_table(find_table(load_tables(), "table4"), paper, [0]).targets)
-    found = [need for need in Demand.of(paper, plan).missing() if "`" in need.do]
+    found = [need for need in Demand(paper, plan).missing() if "`" in need.do]
     found = [need for need in found if "pip install" not in need.do]  # by what is installed here
     assert [need.do.split("`")[1] for need in found if need.do.startswith("type ")] == [
         "hf download google/gemma-2-9b-it",
@@ -200,8 +200,8 @@ def test_scores_that_will_not_be_there_are_named_before_a_run(
 
     def named(table: str) -> list[str]:
         plan = Plan(plan_table(find_table(load_tables(), table), paper, [0]).targets)
-        names = Demand.of(paper, plan).benchmarks
-        found = [gap for name in names for gap in gaps(name, paper.benchmarks[name])]
+        judged = Demand(paper, plan).benchmarks
+        found = [gap for it in judged.items() for gap in gaps(*it)]
         return [gap.partition(" will not be available")[0] for gap in found]
 
     assert named("table4") == ["ah_len", "ae_wr", "ae_lc"]

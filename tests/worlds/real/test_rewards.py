@@ -15,7 +15,7 @@ from harness.errors import HarnessError, UserError
 from harness.extensions import reward
 from harness.pipeline.steps import annotate_stage
 from harness.registry.profile import Profile
-from harness.runtime import StageContext
+from harness.runtime import Stage, StageContext
 from harness.worlds.lookup import runtime_of, world_of
 from harness.worlds.needs import Demand
 from harness.worlds.real import rewards
@@ -61,7 +61,8 @@ def test_a_function_rewards_in_a_stage_and_what_it_cannot_say_is_left_out(
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
     assert (summary["format"], summary["weights"]) == ("function brevity", "none")
     assert (summary["reward_model"], summary["cut"], summary["left_out"]) == (identity, 0, 1)
-    assert "brevity" not in Demand.of(profile).models
+    stage = Stage("annotate", 1, {"reward_model": identity}, {})
+    assert not Demand(profile, [stage]).models
 
 
 def test_another_version_or_role_is_refused() -> None:
