@@ -92,14 +92,14 @@ class Client:
         with self._guard:
             lock = self._locks.setdefault(address, threading.Lock())
         with lock:  # concurrent identical requests are paid for once
-            reply = self.cache.get(address)
-            if reply is None:
+            if (raw := self.cache.get(address)) is None:
                 try:
                     reply = self._retrying(self._send, address, request)
                 except (OverloadedError, LostError) as error:
                     message = f"{error}, {self.attempts} times"
                     raise UnansweredError(message, refused=False) from error
             else:
+                reply = Reply(raw, cached=True)
                 self.ledger.count_cached()
         self.used[address] = tokens_of(request, reply)
         if (other := reply.other_model(request.model)) and other not in self._other_models:
@@ -135,7 +135,15 @@ class Client:
             raise
         reply = Reply(raw)
         usd = self.ledger.settle(most, request, reply, self.price)
-        self.cache.put(address, self.endpoint.cache_namespace, request, raw, usd)
+        self.cache.put(
+            address,
+            raw,
+            usd=usd,
+            endpoint=self.endpoint.cache_namespace,
+            label=request.label,
+            request=request.body(),
+            sample=request.sample,
+        )
         return reply
 
 

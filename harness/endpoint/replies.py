@@ -1,4 +1,4 @@
-"""Kept replies: each is paid for once, whatever becomes of the process.
+"""Kept replies of endpoints and engines: each is paid for once, whatever becomes of the process.
 
 Replies are append-only JSON lines, indexed by their request's address. Each process appends to its
 own file, one write per reply, because a file per reply would cost more than the network. Each line
@@ -20,7 +20,6 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
-from harness.endpoint.request import ChatRequest, Reply
 from harness.runtime.files import explained
 from harness.runtime.manifest import utc_now
 
@@ -46,7 +45,8 @@ class ReplyCache:
         self._file: FileIO | None = None
         self._own = root / f"replies-{os.getpid()}-{secrets.token_hex(4)}.jsonl"
 
-    def get(self, address: str) -> Reply | None:
+    def get(self, address: str) -> Any:
+        """Return the reply at an address, as it was given, or None."""
         place = self._places().get(address)
         if place is None:
             return None
@@ -54,27 +54,11 @@ class ReplyCache:
         with kept.open("rb") as file:
             file.seek(start)
             line = file.read(length)
-        return Reply(json.loads(line)["reply"], cached=True) if _is_whole(line) else None
+        return json.loads(line)["reply"] if _is_whole(line) else None
 
-    def put(
-        self,
-        address: str,
-        endpoint: str,
-        request: ChatRequest,
-        raw: dict[str, Any],
-        usd: float | None,
-    ) -> None:
-        """Keep a reply, with what was paid for it in dollars, if that is known."""
-        entry = {
-            "address": address,
-            "endpoint": endpoint,
-            "label": request.label,
-            "request": request.body(),
-            "sample": request.sample,
-            "received": utc_now(),
-            "usd": usd,
-            "reply": raw,
-        }
+    def put(self, address: str, reply: Any, **more: Any) -> None:
+        """Keep a reply, as JSON data, with more about it: `usd` is what was paid for it."""
+        entry = {"address": address, "received": utc_now(), **more, "reply": reply}
         line = _sealed(json.dumps(entry, ensure_ascii=False).encode()[:-1])
         places = self._places()
         with explained("keeping a reply", self.root), self._guard:

@@ -1,26 +1,22 @@
 """A stage's solver: an engine for its policy, started only if answers are missing.
 
-Answers are stored as they arrive, in one file per call, in a folder that outlives the process. The
-first line identifies the request (a digest of the prompts' tokens, seeds and sampling); each
-further line has all answers to a prompt. Lines are appended and synced, so a killed process leaves
-at most one incomplete line, which is dropped.
+All answers to a prompt are kept as they arrive, under the prompt's address, in a folder that
+outlives the process.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import asdict, replace
+from dataclasses import asdict, astuple, replace
 from pathlib import Path
 from typing import TypeAlias
 
-from pydantic import TypeAdapter
-
 from harness.endpoint.client import ServedModel
+from harness.endpoint.replies import ReplyCache
 from harness.inference.request import Answered, Renderer, Request, Sample, Sampling, SolverEngine
 from harness.models.loading import Conversation
 from harness.registry.serving import Served
@@ -29,53 +25,15 @@ from harness.serving.engines import DISTRIBUTIONS, NO_CUT, ServedCheckpoint, nee
 Start: TypeAlias = Callable[[Renderer], AbstractContextManager[SolverEngine]]
 """Starts an engine for a renderer's policy; the engine stops with the context."""
 
-_LINE: TypeAdapter[Answered] = TypeAdapter(dict[int, list[Sample]])
 
-
-class CompletionCache:
-    """One call's answers on disk; answers to a different request are discarded."""
-
-    def __init__(self, path: Path, asked: Sequence[Request], sampling: Sampling) -> None:
-        self._path = path
-        self.answers: Answered = {}
-        header = json.dumps({"answers_to": _digest(asked, sampling)}).encode() + b"\n"
-        lines = path.read_bytes().splitlines(keepends=True) if path.is_file() else []
-        good = len(header) if lines[:1] == [header] else 0
-        for line in lines[1:] if good else ():
-            try:
-                kept = _LINE.validate_json(line)
-            except ValueError:
-                break
-            if not line.endswith(b"\n"):
-                break
-            self.answers |= kept
-            good += len(line)
-        with path.open("ab") as file:
-            file.truncate(good)
-        if not good:
-            self._append(header)
-
-    def add(self, answered: Answered) -> None:
-        lines = (_LINE.dump_json({at: samples}) + b"\n" for at, samples in answered.items())
-        self._append(b"".join(lines))
-        self.answers.update(answered)
-
-    def _append(self, lines: bytes) -> None:
-        with self._path.open("ab") as file:
-            file.write(lines)
-            file.flush()
-            os.fsync(file.fileno())
-
-
-def _digest(asked: Sequence[Request], sampling: Sampling) -> str:
-    digest = hashlib.sha256(json.dumps(asdict(sampling)).encode())
-    for one in asked:
-        digest.update(json.dumps([one.position, one.tokens, one.seeds, one.room]).encode())
-    return digest.hexdigest()
+def _address(one: Request, sampling: Sampling) -> str:
+    """Return what identifies a prompt's answers: its tokens, seeds and room, and the sampling."""
+    asked = [one.tokens, one.seeds, one.room, asdict(sampling)]
+    return hashlib.sha256(json.dumps(asked).encode()).hexdigest()
 
 
 class Solver:
-    """Samples a policy's answers to conversations, and stores them in a file per `part`.
+    """Samples a policy's answers to conversations, and keeps them in a folder.
 
     A context manager, which stops the engine at the end. Counts the prompts `asked` so far, those
     `shortened` (the context left less than `max_new_tokens`), and those `left_out` (the prompt
@@ -89,7 +47,7 @@ class Solver:
         self.shortened = self.left_out = 0
         self._renderer = Renderer(folder, max_length)
         self._start = start
-        self._keep = keep
+        self._kept = ReplyCache(keep)
         self._engine: SolverEngine | None = None
         self._stack = ExitStack()
 
@@ -109,7 +67,6 @@ class Solver:
         temperature: float,
         top_p: float,
         max_new_tokens: int,
-        part: str = "answers",
         on_progress: Callable[[int], None] = lambda done: None,
     ) -> list[list[Sample]]:
         """Return n answers to each conversation, in order; none to one that is too long."""
@@ -120,18 +77,26 @@ class Solver:
         self.left_out += len(conversations) - len(asked)
         self.shortened += sum(one.room < max_new_tokens for one in asked)
         sampling = Sampling(temperature, top_p, self._renderer.stops)
-        kept = CompletionCache(self._keep / f"{part}.jsonl", asked, sampling)
+        places = {one.position: _address(one, sampling) for one in asked}
+        kept = {position: self._kept.get(place) for position, place in places.items()}
+        found: Answered = {
+            position: [Sample(text, count, tuple(tokens)) for text, count, tokens in samples]
+            for position, samples in kept.items()
+            if samples is not None
+        }
 
         def deliver(answered: Answered) -> None:
-            kept.add(answered)
-            on_progress(len(kept.answers))
+            for position, samples in answered.items():
+                self._kept.put(places[position], [astuple(sample) for sample in samples])
+            found.update(answered)
+            on_progress(len(found))
 
-        on_progress(len(kept.answers))
-        if len(kept.answers) < len(asked):
+        on_progress(len(found))
+        if len(found) < len(asked):
             if self._engine is None:
                 self._engine = self._stack.enter_context(self._start(self._renderer))
-            self._engine.answer(asked, sampling, deliver, frozenset(kept.answers))
-        return [kept.answers.get(position, []) for position in range(len(conversations))]
+            self._engine.answer(asked, sampling, deliver, frozenset(found))
+        return [found.get(position, []) for position in range(len(conversations))]
 
 
 def engine_of(identity: str) -> str:

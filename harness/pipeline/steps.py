@@ -416,12 +416,11 @@ def _answers(
     from harness.models.policy import Completion
 
     found: dict[str, PolicyAnswer] = {}
-    for number, (temperature, items) in enumerate(groups.items(), start=1):
+    for temperature, items in groups.items():
         answers = ask(
             [conversations[item.item_id] for item in items],
             n=1,
             seed=answer_seed(ctx.settings) + turn,
-            part=f"turn-{turn}" if len(groups) == 1 else f"turn-{turn}-{number}",
             temperature=temperature,
         )
         # A question that is too long for the policy gets an empty answer, which is judged.

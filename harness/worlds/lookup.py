@@ -141,13 +141,11 @@ class Ask:
         *,
         n: int,
         seed: int,
-        part: str = "answers",
         temperature: float | None = None,
     ) -> Sequence[Sequence[PolicyAnswer]]:
         """Return n answers per conversation, in order; none for one that is too long.
 
-        `temperature` defaults to the stage's setting. `part` names this call within its stage; an
-        engine stores its finished answers under it.
+        `temperature` defaults to the stage's setting.
         """
         s = self.ctx.settings
         sampling: dict[str, Any] = {name: s[name] for name in ("top_p", "max_new_tokens")}
@@ -156,9 +154,7 @@ class Ask:
             done = progress_callback(
                 self.ctx, "answered", len(conversations), before=self.solver.asked
             )
-            return self.solver.answer(
-                conversations, n=n, seed=seed, **sampling, part=part, on_progress=done
-            )
+            return self.solver.answer(conversations, n=n, seed=seed, **sampling, on_progress=done)
         from harness.models.policy import generate
 
         return generate(

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from asked import CONVERSATIONS, SAMPLING, TEXTS, Requests
+from asked import CONVERSATIONS, SAMPLING, TEXTS, Requests, kept_in
 from judge_stand_in import StandIn
 
 from harness.endpoint.access import model_of
@@ -88,7 +88,7 @@ def test_an_engine_that_dies_in_the_middle_keeps_what_was_answered(
     said = str(caught.value)
     assert "vllm 0.30.0 died in the middle (exit code 3)" in said
     assert "RuntimeError: the engine core is gone" in said
-    kept = (tmp_path / "keep" / "answers.jsonl").read_bytes().count(b"\n") - 1
+    kept = kept_in(tmp_path / "keep")
     assert 2 <= kept <= 3
     monkeypatch.delenv("FAKE_DIES_AFTER")
     before = len(fake_vllm())

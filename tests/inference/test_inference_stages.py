@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from asked import CONVERSATIONS, TEXTS, Requests
+from asked import CONVERSATIONS, TEXTS, Requests, kept_in
 
 from harness.errors import UserError
 from harness.models.policy import generate
@@ -86,7 +86,7 @@ def test_a_stage_killed_in_the_middle_goes_on_to_the_same_bytes(
     assert victim.returncode == -signal.SIGKILL
     monkeypatch.delenv("FAKE_KILLS_AFTER")
     killed = len(fake_vllm())
-    kept = (tmp_path / "killed" / "unfinished" / "answers.jsonl").read_bytes().count(b"\n") - 1
+    kept = kept_in(tmp_path / "killed" / "unfinished")
     assert 2 <= kept <= 4
     generate_stage(ctx)
     assert len(fake_vllm()) - killed == 24 - 3 * kept
@@ -118,9 +118,9 @@ def test_two_calls_of_a_stage_share_the_engine_and_keep_their_answers_apart(
     ctx = context(tmp_path, policy_path, **ENGINE)
     two = CONVERSATIONS[:2]
     with answering(ctx) as ask:
-        first = ask(two, n=1, seed=1, part="turn-1")
-        assert ask(two, n=1, seed=2, part="turn-2", temperature=0.0) != first
-        assert ask(two, n=1, seed=1, part="turn-1") == first
+        first = ask(two, n=1, seed=1)
+        assert ask(two, n=1, seed=2, temperature=0.0) != first
+        assert ask(two, n=1, seed=1) == first
     assert [sent["temperature"] for sent in fake_vllm()] == [0.7, 0.7, 0.0, 0.0]
 
 
@@ -197,6 +197,6 @@ def test_a_finished_stage_leaves_no_kept_answers(
         ctx = context(tmp_path / "at", policy_path, **ENGINE)
         ctx = replace(ctx, output=output, unfinished=store.unfinished(stage.fingerprint))
         generate_stage(ctx)
-        assert (store.unfinished(stage.fingerprint) / "answers.jsonl").exists()
+        assert kept_in(store.unfinished(stage.fingerprint))
     assert not store.unfinished(stage.fingerprint).exists()
     assert (store.open(stage.fingerprint) / "completions.parquet").exists()

@@ -93,8 +93,8 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_answers(
     monkeypatch.setattr(transformers_engine, "decode", stops)
     with pytest.raises(KeyboardInterrupt):
         answers(policy_path, tmp_path / "b")
-    file = tmp_path / "b" / "answers.jsonl"
-    assert len(file.read_bytes().splitlines()) == 1 + 4
+    (file,) = (tmp_path / "b").glob("*.jsonl")
+    assert len(file.read_bytes().splitlines()) == 4
     file.write_bytes(file.read_bytes()[:-20])
     del calls[:]
     stopping = False
