@@ -1,8 +1,4 @@
-"""The two kinds of failure a user sees.
-
-Expected failures are raised as one of these and shown as one sentence without a traceback. Anything
-else keeps its traceback, because it is a bug.
-"""
+"""The two kinds of failure a user sees, as one sentence; anything else is a bug."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Safe parsing of untrusted input from models, endpoints and users' files.
-
-All text that this project did not write is read here, which yields values that can be stored, or a
-single kind of error.
-"""
+"""Safe parsing of untrusted input from models, endpoints and users' files."""
 
 from __future__ import annotations
 

@@ -1,10 +1,8 @@
 """Paths of declarations, published results, and the folder that runs write to.
 
-Inside a checkout, it has all three: `experiments/` and `ablations/`, `results/`, `.harness/`.
-Elsewhere, declarations and results are those of the checkout that the code runs from, or read-only
-ones from the wheel (of the results only the controls), and runs write to `.harness/` in the current
-folder. `HARNESS_WORK` overrides the folder to write to, and `HARNESS_STORE` the store's location
-only.
+Inside a checkout, it has all three. Elsewhere, declarations and results are those of the checkout
+that the code runs from, or of the wheel (of the results only the controls), and runs write to
+`.harness/` in the current folder.
 """
 
 from __future__ import annotations

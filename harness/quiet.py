@@ -1,7 +1,6 @@
 """The environment of our processes: no telemetry, no network, no noise, pinned threads.
 
-Libraries read these variables on import, so `silence` is called before the first heavy import, and
-workers get the environment at startup. `QUIET` is the only place that disables library telemetry. A
+Libraries read these variables on import, so `silence` is called before the first heavy import. A
 value set by the user wins, except for threads: workers that each use all cores would contend.
 """
 

@@ -1,14 +1,11 @@
 """Finds the endpoint of a role's model: one named in the environment, or the provider's API.
 
 Which model rewrites is part of a run's identity; where it is served, the key, the concurrency and
-the price are not, so no declaration has them. Each role (the creator rewrites prompts, the scorer
-judges them, the judge judges a benchmark's answers, the policy may be served by an endpoint) reads
-the variables `HARNESS_CREATOR_URL`, `_KEY`, `_CONCURRENCY`, `_TIMEOUT` (seconds per reply) and
-`_PRICE`; the policy's are `HARNESS_SOLVER_URL` and so on. The default is the provider's API, with
-the provider's key, which is sent nowhere else. A plug-in's judge is a local function, and free.
-For roles that the harness serves itself, it sets these variables for the processes that send
-requests, plus `_CACHE_NAMESPACE`, which replaces the address in the cache's keys, because the
-address changes with each start.
+the price are not: they are in `HARNESS_CREATOR_URL`, `_KEY`, `_CONCURRENCY`, `_TIMEOUT` and
+`_PRICE`, and so on for each role. The default is the provider's API, with the provider's key, which
+is sent nowhere else. For roles that the harness serves itself, it sets these variables, and
+`_CACHE_NAMESPACE`, which replaces the address in the cache's keys, because it changes with each
+start.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """Spending, and a budget that is never exceeded.
 
-A work folder has one ledger, changed under a lock: the dollars of all its requests so far. Before a
-request is sent, its maximum cost is reserved; the actual cost replaces it when the reply arrives. A
-request that does not fit waits while others of this process are in flight; if none are, the
-evaluation ends. A request whose reply never arrived counts at its maximum cost. A ledger that was
-deleted is counted again from the kept replies.
+A work folder has one ledger, changed under a lock. Before a request is sent, its maximum cost is
+reserved; the actual cost replaces it when the reply arrives. A request that does not fit waits
+while others of this process are in flight; if none are, the evaluation ends. A request whose reply
+never arrived counts at its maximum cost. A deleted ledger is counted again from the kept replies.
 """
 
 from __future__ import annotations

@@ -1,13 +1,9 @@
 """A client that sends requests concurrently, pays for each once, and can be killed at any time.
 
-A request is first looked up in the cache. On a miss, its maximum price is reserved, it is sent, and
-the reply is cached before it is used. Overloaded and lost requests are retried with jittered
-exponential backoff, no sooner than the endpoint asks. A killed command, run again, finds every
-reply that had arrived.
-
-A refused request fails only its own item. A request still unanswered after all attempts does not
-stop the others, and the next command sends it again. An unresponsive endpoint ends the evaluation,
-as do a wrong key, a missing model and an exhausted budget.
+A request is looked up in the cache; on a miss, its maximum price is reserved, it is sent, and the
+reply is cached before it is used. Overloaded and lost requests are retried. A refused or unanswered
+request does not stop the others; an unresponsive endpoint, a wrong key, a missing model and an
+exhausted budget end the evaluation.
 """
 
 from __future__ import annotations
@@ -45,11 +41,10 @@ _LOG = logging.getLogger(__name__)
 
 
 class Client:
-    """A thread-safe client for one endpoint.
+    """A thread-safe client for one endpoint; clients may share a ledger.
 
-    Clients may share a ledger. `price` is None if unknown. `sleep` waits the given seconds; the
-    default is cut short by `stop`. `used` has the prompt and completion tokens of every reply
-    returned so far, by address, including cached ones.
+    `price` is None if unknown. `used` has the prompt and completion tokens of every reply returned
+    so far, by address, including cached ones.
     """
 
     def __init__(
@@ -195,11 +190,10 @@ def work_through(
     served: ServedModel,
     done: Done = lambda count, total: None,
 ) -> list[Outcome[Result]]:
-    """Process all items, up to `served.concurrency` at once.
+    """Process all items, up to `served.concurrency` at once; return results or refusals in order.
 
     `work` sends its requests sequentially, so `concurrency` also bounds the requests in flight.
-    `done` is called in the calling thread. Outcomes, in item order, are results or refusals;
-    replies that arrived before an error are in the cache.
+    `done` is called in the calling thread.
     """
     outcomes: list[Outcome[Result]] = [Outcome()] * len(items)
     served.client.resume()
@@ -240,7 +234,7 @@ class Estimate:
     """The estimated cost of an evaluation's requests, without retries and follow-ups.
 
     Dollars cover only requests not in the cache, and are None if the model's price is unknown;
-    `usd_at_most` assumes the maximum number of tokens for every prompt and reply.
+    `usd_at_most` is with the most tokens.
     """
 
     requests: int

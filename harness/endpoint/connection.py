@@ -1,14 +1,8 @@
 """Requests to OpenAI-compatible servers, and what their failures mean.
 
-All model requests go through `Connection`: chats to judges and creators through `Endpoint`, and
-completions of token ids to policy servers (`harness.inference`). A plug-in's judge is a function in
-place of an endpoint.
-
 Connections are never reused, so bytes of one reply cannot leak into another. Redirects are not
-followed, because prompts and answers are meant only for the configured address.
-
-The key is read from an environment variable for each request. Should an endpoint repeat it, it is
-taken out of the reply before anything else sees that.
+followed, because prompts and answers are meant only for the configured address. Should an endpoint
+repeat the key, it is taken out of the reply before anything else sees that.
 """
 
 from __future__ import annotations

@@ -123,10 +123,7 @@ class Reply:
         return arguments if isinstance(arguments, str) else None
 
     def other_model(self, asked: str) -> str | None:
-        """Return the model that the reply names if it differs from the requested one, else None.
-
-        A provider prefix (`models/`) or a version suffix (`-0613`, `:latest`) is not a difference.
-        """
+        """Return the model that the reply names if it is another, in any version."""
         named = self.raw.get("model")
         if not isinstance(named, str) or not named:
             return None
@@ -166,7 +163,7 @@ def normalized_settings(model: str, settings: Mapping[str, Json]) -> dict[str, J
     """Translate settings to those a model accepts, judging by its name.
 
     OpenAI's o1 and later and gpt-5 and later reason, except their chat variants; all other models
-    do not. Reasoning is turned off for gpt-6-sol and gpt-6-luna.
+    do not.
     """
     found, silenced = dict(settings), _SILENCED_MODELS.match(model) is not None
     if not silenced and not _THINKING_MODELS.match(model):

@@ -1,5 +1,1 @@
-"""The eva method as pure functions: informativeness, selection, evolving, pairs, and mixing.
-
-Nothing here reads or writes files or imports a model library: functions map arrays and texts to
-arrays and texts, with randomness passed in as a generator.
-"""
+"""The eva method as pure functions: no files, no model library, randomness passed in."""

@@ -1,8 +1,7 @@
 """What a benchmark is: its questions, its requests to a judge, and its reading of the replies.
 
-Each benchmark is one class in its own file (`harness.evaluation.benchmarks`); users register their
-own with `@harness.benchmark`. Judgments are written in the benchmark's own format and scored by the
-same code as published ones, so a run and its file always agree.
+Judgments are written in the benchmark's own format and scored by the code that scores published
+ones, so a run and its file agree.
 """
 
 from __future__ import annotations
@@ -86,8 +85,6 @@ class Benchmark(ABC):
     """One benchmark with its files.
 
     Attributes:
-        name: Name in profiles, reports and on the command line.
-        own_judge: The default judge model.
         against: The model whose answers are the baseline; None if answers are rated individually.
         columns: Score to registry column.
         judge_field: The judgment field that names the judge.
@@ -99,7 +96,6 @@ class Benchmark(ABC):
         reply_tokens: Mean tokens per judge reply, for cost estimates.
         homes: The benchmark's files at their public URLs.
         inputs: The parsed files: a dataclass, whose digest is the benchmark's.
-        data: The folder they were read from.
     """
 
     name: ClassVar[str]
@@ -315,11 +311,9 @@ class _Rated(files.Published):
 
 
 class RatedBenchmark(Benchmark):
-    """Base class for a simple benchmark that rates answers one at a time.
+    """Base class for a benchmark that rates answers one at a time, in MT-Bench's format.
 
-    A subclass defines the judge prompt (`prompt`) and how a reply is parsed (`read`). The score
-    `rating` is the mean over questions, which are in `question.jsonl`, in MT-Bench's format.
-    A reply without a rating on the `scale` (min, max) is counted as missing and excluded.
+    A subclass has the judge's `prompt`, and reads a rating on the `scale` (min, max) from a reply.
     """
 
     scale: ClassVar[tuple[float, float]] = (-np.inf, np.inf)

@@ -92,7 +92,6 @@ class Calibration(Strict):
 
 
 def record_path(folder: Path, judge: str) -> Path:
-    """Return the path of a judge's calibration within the folder of all calibrations."""
     return folder / f"{files.path_part(judge)}.json"
 
 
@@ -144,10 +143,9 @@ def measure(
     verdicts: Sequence[tuple[float | None, float | None]],
     published: tuple[str, Path],
 ) -> Calibration:
-    """Compute a judge's calibration from its verdicts.
+    """Compute a judge's calibration from its verdicts on each comparison in both orders.
 
-    They are for each comparison in both orders: 1 for the second answer, 0 for the first, 1/2 for a
-    tie, or None.
+    A verdict is 1 for the second answer, 0 for the first, 1/2 for a tie, or None.
     """
     import numpy as np
 

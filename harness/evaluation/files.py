@@ -1,8 +1,4 @@
-"""Fetching, locating and reading a benchmark's own files.
-
-None ships with this package, and none is fetched without an explicit command, at a pinned revision
-and with a known digest.
-"""
+"""Fetching (on command, pinned, with a known digest) and reading a benchmark's own files."""
 
 from __future__ import annotations
 
@@ -48,8 +44,6 @@ class Answer:
 
 @dataclass(frozen=True)
 class Answers:
-    """The answers of one model, by question id."""
-
     model: str
     by_prompt: Mapping[str, Answer]
 

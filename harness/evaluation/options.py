@@ -1,8 +1,6 @@
-"""Options of an evaluation; where models are served comes from the environment.
+"""Options of an evaluation; heavy imports stay out of this file to keep `--help` fast.
 
-These models are the options of `harness evaluate` and the keywords of `harness.evaluate`. A field's
-docstring is the option's help text; `OptionHelp` has the rest. Heavy imports stay out of this file
-to keep `--help` fast.
+A field's docstring is the option's help text; `OptionHelp` has the rest.
 """
 
 from __future__ import annotations

@@ -1,12 +1,9 @@
 """Evaluations: scores with per-prompt values, and the file they are stored in.
 
-Scores are specific to a judge: any judge but the benchmark's own gets a column `column@judge`.
 Every score is the mean of per-prompt values; a ratio or a fitted score is linearized, so that a
 prompt's value is the score plus the prompt's first-order influence on it. All statistics thus work
-on one kind of data, a matrix of seeds x prompts.
-
-Every evaluation has a folder named after benchmark, model and judge. Its `evaluation.json` is
-complete, and trackers read nothing else; answers and judgments are stored next to it.
+on one kind of data, a matrix of seeds x prompts. Under any judge but the benchmark's own, a score
+gets a column `column@judge`.
 """
 
 from __future__ import annotations

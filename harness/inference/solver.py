@@ -1,8 +1,4 @@
-"""A stage's solver: an engine for its policy, started only if answers are missing.
-
-All answers to a prompt are kept as they arrive, under the prompt's address, in a folder that
-outlives the process.
-"""
+"""A stage's solver: an engine for its policy, started only if answers are missing."""
 
 from __future__ import annotations
 
@@ -35,9 +31,8 @@ def _address(one: Request, sampling: Sampling) -> str:
 class Solver:
     """Samples a policy's answers to conversations, and keeps them in a folder.
 
-    A context manager, which stops the engine at the end. Counts the prompts `asked` so far, those
-    `shortened` (the context left less than `max_new_tokens`), and those `left_out` (the prompt
-    alone fills the context).
+    Counts the prompts `asked` so far, those `shortened` (the context left less than
+    `max_new_tokens`), and those `left_out` (the prompt alone fills the context).
     """
 
     def __init__(

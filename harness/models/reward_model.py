@@ -1,10 +1,7 @@
 """Loading reward models of every kind, and scoring answers with them.
 
-A role requires a model that reads one answer or two. The architecture in the folder's `config.json`
-determines the reader (`harness.models.formats`); an unknown architecture, or one that reads a
-different number of answers, is an error. Code in a model's folder is never run.
-
-The readers were written from descriptions and are tested on small random checkpoints of the same
+The architecture in a folder's `config.json` determines the reader (`harness.models.formats`). Code
+in a model's folder is never run. The readers are tested on small random checkpoints of the same
 format. No published model's own files have been loaded yet, so all of them are `unverified`, and
 everything scored with one is labeled so.
 

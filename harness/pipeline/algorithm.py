@@ -78,10 +78,7 @@ INDEPENDENT = ("self_instruct",)
 
 @dataclass(frozen=True)
 class Iteration:
-    """The result of one iteration: its prompts, its pairs and the policy trained on them.
-
-    For a segment of an online run, `pairs` and `policy` are the same stage.
-    """
+    """The result of one iteration; a segment's pairs and policy are the same stage."""
 
     prompts: Stage
     pairs: Stage
@@ -89,10 +86,7 @@ class Iteration:
 
     @property
     def rewards(self) -> Stage:
-        """The stage with the rewards of the prompts that an offline iteration starts from.
-
-        If the iteration selects prompts, the rewards it selects by, otherwise those of its pairs.
-        """
+        """The rewards that an offline iteration selects by or, without selection, of its pairs."""
         pairs = self.pairs
         while "pairs" in pairs.inputs:  # rewritten or repeated
             pairs = pairs.inputs["pairs"]
@@ -104,11 +98,10 @@ class Iteration:
 
 @dataclass(frozen=True)
 class Run:
-    """Recipe x profile x seed: a chain of stages that ends in a policy and its scores.
+    """Recipe x profile x seed: a chain of stages that ends in a policy, or prompts, and its scores.
 
-    A run of kind `prompts` ends in the prompts of its last iteration and their scores, without
-    training on them. The base model has no iterations. `judges` has the judge stage of each
-    benchmark of the profile; `asked` are the benchmarks to run, for a table those of its columns.
+    `judges` has the judge stage of each benchmark of the profile; `asked` are the benchmarks to
+    run.
     """
 
     run_id: str

@@ -1,7 +1,6 @@
 """Builds stages by kind, with a profile's settings and the kind's current version.
 
-Plans of offline and online runs and of judging are made of these. Nothing here runs a model. All
-seeds of a run share one reward model: if a stage trains it, its seed is fixed.
+All seeds of a run share one reward model: if a stage trains it, its seed is fixed.
 """
 
 from __future__ import annotations
@@ -25,10 +24,9 @@ from harness.worlds.needs import asked_by, policy_of, served_here
 
 
 class StageKind(NamedTuple):
-    """Properties of a kind of stage.
+    """Properties of a kind of stage; `version` is bumped by hand when its numbers change.
 
-    `seconds` are on one core with the profile `micro`, used until a stage of the kind was measured;
-    `version` is bumped by hand when its numbers change.
+    `seconds` are on one core with the profile `micro`, used until a stage of the kind was measured.
     """
 
     seconds: float
@@ -74,8 +72,7 @@ TRAINING: Final[Mapping[str, Json]] = {
     "layers": 4,
     "reads": "one answer",
 }
-"""Settings shared by graded reward models and, except for the pools, by the shipped pointwise one
-(ours)."""
+"""Settings of graded reward models and, but for the pools, of the shipped pointwise one (ours)."""
 
 WARM_UP: Final = 10  # warm-up is a tenth of the steps (ours)
 
@@ -147,10 +144,8 @@ class Turn:
 class Turns:
     """What uses this machine's GPUs at which stage, if the harness serves models itself.
 
-    A stage queries the servers of some roles, or has the GPU to itself, to train or to run a reward
-    model. Stages run in turns, each with what it needs loaded. On one GPU
-    a turn is all stages answered by the same policy, with one server; on several, it is all stages
-    in which policies answer, each with its own server.
+    Stages run in turns, each with what it needs loaded. On one GPU a turn is all stages answered by
+    the same policy, with one server; on several, all stages in which policies answer.
     """
 
     profile: Profile
@@ -176,10 +171,10 @@ class Turns:
         return stage.kind if loads or reads else None
 
     def order(self, stages: Sequence[Stage]) -> list[Turn]:
-        """Order stages, inputs first, so that what is loaded changes rarely (greedily).
+        """Order stages, inputs first, so that what is loaded changes rarely.
 
-        What is loaded next is for the ready stage with the longest chain, so a run's final stages,
-        its judgments, are left until nothing else can run.
+        What is loaded next is for the ready stage with the longest chain, so a run's judgments
+        wait.
         """
         schedule = Schedule(Plan(stages), stages, dict.fromkeys(KINDS, 1.0))
         wanted = {stage: self.wanted(stage) for stage in stages}

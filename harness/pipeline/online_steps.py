@@ -1,15 +1,9 @@
 """The stage of online eva: one segment of a continual run.
 
-This is where the prompt stream, the rewards, the policy and the trainer meet. The trainer gets the
-prompts of each step from `StreamSource` and hands it the rollouts: it rewards them, lets the
-stream's selector choose and the creator rewrite, generates the rollouts that the selector asks for
-with the current policy, and tracks all costs. The stage writes what a continuation needs (`model/`,
-`optimizer.safetensors`, `stream.json`), what was trained on (`trained.parquet`), and the costs
-since the start of the run (`summary.json`).
-
-Training runs in this process or, if the profile has hardware, under `accelerate`. Of several
-processes only the first has the stream, the reward models and the creator, and writes the output. A
-segment that was killed restarts from the end of the previous one.
+This is where the prompt stream, the rewards, the policy and the trainer meet. The stage writes what
+a continuation needs (`model/`, `optimizer.safetensors`, `stream.json`), what was trained on
+(`trained.parquet`), and the costs since the start of the run (`summary.json`). Of several processes
+only the first has the stream, the reward models and the creator, and writes the output.
 """
 
 from __future__ import annotations
@@ -141,8 +135,8 @@ def _segment(s: dict[str, Any], done: int) -> Segment:
 class StreamSource:
     """Implements `StepPrompts`: prompts from the stream, rewards from the reward models.
 
-    `trained` has one row per prompt trained on in this segment; `costs` has the run's costs since
-    its start, by the names in `LEDGER`.
+    `trained` has one row per prompt trained on in this segment; `costs` are the run's, as in
+    `LEDGER`.
     """
 
     def __init__(self, ctx: StageContext, hyper: OnlineAlgorithm, state: dict[str, Any]) -> None:

@@ -1,8 +1,4 @@
-"""The runs behind a table or a figure.
-
-A figure's runs are those of the rows it names, by table. It shows the rows that the profile can
-run; for the others the reason is kept.
-"""
+"""The runs behind a table or a figure, which shows the rows that the profile can run."""
 
 from __future__ import annotations
 
@@ -41,11 +37,7 @@ from harness.worlds.lookup import world_of
 
 @dataclass(frozen=True)
 class TableRuns:
-    """The runs behind a table on one profile: one per distinct recipe and seed.
-
-    `rows` are the requested ones, in printed order; `runs` are keyed by run id and seed; `study` is
-    what is measured in addition to the columns, if anything.
-    """
+    """The runs behind a table on one profile: one per distinct recipe and seed."""
 
     table: Table
     profile: Profile
@@ -116,11 +108,7 @@ def plan_table(
 def runnable(
     table: Table, profile: Profile, seeds: Sequence[int]
 ) -> tuple[TableRuns | None, dict[str, str]]:
-    """Plan the rows of a table that a profile can run.
-
-    Returns:
-        Their runs, or None if there are none, and why the other rows cannot run.
-    """
+    """Plan the rows of a table that a profile can run; return also why the others cannot."""
     lacking = lacking_rows(table, profile)
     rows = [row.id for row in table.rows if row.id not in lacking]
     return (plan_table(table, profile, seeds, rows) if rows else None), lacking
@@ -128,11 +116,7 @@ def runnable(
 
 @dataclass(frozen=True)
 class ShownSeeds:
-    """The seeds that a report shows by default: those with the most finished runs.
-
-    `whole` is the number of those; `left_out` has that of every other seed with any; `runs` is the
-    number of runs per seed.
-    """
+    """The seeds that a report shows by default, those with the most finished runs (`whole`)."""
 
     seeds: tuple[int, ...]
     whole: int
@@ -184,8 +168,8 @@ def _asking(runs: TableRuns, wanted: Callable[[Run], Collection[str]]) -> TableR
 class FigureRuns:
     """The runs behind a figure on one profile.
 
-    `places` maps each reference `table/row` to its table and row, `lacking` maps rows that cannot
-    run to the reason, and `parts` has the others' runs by table, including their baselines.
+    `places` has the table and row of each reference `table/row`, `lacking` why rows cannot run, and
+    `parts` the others' runs by table, including their baselines.
     """
 
     figure: Figure

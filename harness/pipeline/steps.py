@@ -1,8 +1,7 @@
-"""The function of each kind of stage, and where to find it.
+"""The function of each kind of stage: where the method's pure parts, the models and the disk meet.
 
-Stage functions are the only place where the method's pure parts, the models and the disk meet.
-Each takes a `StageContext`; those with `@writes` return a file's rows and an optional summary.
-Model libraries are imported by the functions that need them. Online training is in `online_steps`.
+Those with `@writes` return a file's rows and a summary. Functions import the model libraries they
+need.
 """
 
 from __future__ import annotations
@@ -82,11 +81,7 @@ def pairs_of(folder: Path) -> Rows:
 
 @writes("prompts", PROMPT_SCHEMA)
 def prompts_stage(ctx: StageContext) -> Result:
-    """Take a slice of the shuffled pool of new prompts, human or matched to the hard benchmark.
-
-    A stage that names a benchmark takes that benchmark's first turns instead; its seed then only
-    distinguishes the samples drawn from them.
-    """
+    """Take a slice of the shuffled pool of new prompts, or a benchmark's first turns."""
     if "benchmark" in ctx.settings:
         identity = str(ctx.settings["benchmark"])
         items = runtime_of(identity).questions(identity)
@@ -101,8 +96,8 @@ def prompts_stage(ctx: StageContext) -> Result:
 def select_stage(ctx: StageContext) -> Result:
     """Draw the informative prompts, in the order drawn.
 
-    With a shuffled signal, a prompt's `informativeness` is the value that weighted it, which
-    belongs to another prompt.
+    With a shuffled signal, a prompt's `informativeness` is that of another prompt, which weighted
+    it.
     """
     prompts = {row["prompt_id"]: row for row in read_prompts(ctx.inputs["prompts"])}
     ids, rewards = read_rewards(ctx.inputs["rewards"])
@@ -256,9 +251,8 @@ def generate_stage(ctx: StageContext) -> Result:
 def annotate_stage(ctx: StageContext) -> Result:
     """Score completions with a reward model, keeping their order.
 
-    The summary has the reward model, whether a published model's own files were ever checked, how
-    many texts were truncated to fit, and how many prompts were left out: those that leave no room
-    for an answer, and those for which a reward function has no reward.
+    The summary counts the texts truncated to fit, and the prompts left out: no room for an answer,
+    or no reward from a function.
     """
     rows = read_rows(ctx.inputs["completions"] / "completions.parquet")
     pairwise = ctx.settings.get("rewards") == "win_probability"
@@ -299,10 +293,7 @@ def rewards_of(ctx: StageContext, reads: Reads, setting: str = "reward_model") -
 
 @writes("pairs", pair_schema)
 def rewrite_stage(ctx: StageContext) -> Result:
-    """Let the policy revise the chosen answers.
-
-    Every revision is kept, whatever its reward, and its reward replaces the old one.
-    """
+    """Let the policy revise the chosen answers; every revision is kept, with its reward."""
     rows = pairs_of(ctx.inputs["pairs"])
     instruction = user(revision_instruction(ctx.settings))
     asked = [[*user(row["prompt"]), assistant(row["chosen"]), *instruction] for row in rows]

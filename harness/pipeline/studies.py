@@ -3,7 +3,6 @@
     reward_model                                    a graded one, from θ0 and noisy preferences
     reward model -> held_out                        its accuracy on held-out pairs
     validation prompts -> generate -> annotate -> best_of_n
-                                                    the quality of its best-of-n answers from θ0
 
 All reward models share the held-out pairs and, for each seed, the answers to choose from.
 """

@@ -4,9 +4,6 @@ A testable claim is a conjunction of statements that a weighted sum of cells is 
 `a > b` (a - b > 0), one per step for a trend, two for `a` within a margin of `b`. A margin that is
 a share of a gain is a weighted sum too, so the noise in that gain is part of the test. Each table
 has one primary claim, declared before there are results.
-
-A claim's verdict says less when the claim could hardly come out otherwise. Such claims are marked,
-each with its reason, and counted apart.
 """
 
 from __future__ import annotations
@@ -52,8 +49,7 @@ class Margin(Strict):
     of: Pair | None = None
     """The gain: first row minus second. A negative gain means a margin of zero."""
     points: Annotated[float, Field(gt=0)] | None = None
-    """The margin itself, in the column's unit, for when training moves the scores too little to
-    measure against a gain."""
+    """The margin itself, in the column's unit, for scores that training moves too little."""
 
     @model_validator(mode="after")
     def _one_form(self) -> Margin:

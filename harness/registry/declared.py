@@ -1,8 +1,4 @@
-"""Every declaration, read once and validated, both alone and against the others.
-
-Deviations are where the paper and its code disagree, or where the paper is ambiguous: each has the
-choice made here, and the settings and modules that implement it.
-"""
+"""Every declaration, read once and validated, both alone and against the others."""
 
 from __future__ import annotations
 

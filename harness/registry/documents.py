@@ -1,10 +1,8 @@
 """YAML files as plain data, and problems with their locations.
 
-Keys and dates are strings, and a key that is given twice is a `YamlFault`. A pydantic model
-validates a declaration: each error becomes a `Problem` with file, line and, for an unknown name,
-the nearest known one. The problems of all files are raised together, as a `RegistryError`.
-
-`{value: 0.05, source: paper table 4}` in place of a value says where it comes from.
+Keys and dates are strings, and a key that is given twice is a `YamlFault`. The problems of all
+files are raised together, as a `RegistryError`. `{value: 0.05, source: paper table 4}` in place of
+a value says where it comes from.
 """
 
 from __future__ import annotations

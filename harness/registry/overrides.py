@@ -1,10 +1,4 @@
-"""`--set key=value`: overrides of settings, typed and validated like declarations.
-
-    asked = settings_of(["recipe.size=2", "profile.training.dpo.beta=0.1"], ("recipe", "profile"))
-    recipe = overridden(Recipe, data, asked["recipe"], "recipe")
-
-Overrides become part of the recipe or profile, and enter identities like any other value.
-"""
+"""`--set key=value`: overrides of settings, typed and validated like declarations."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
 """Profiles: the scale a recipe runs at, and what can run at that scale.
 
-A recipe uses multiples of x and roles; the profile says how many prompts x is, which model plays
-each role, and the hyperparameters for training, sampling and judging. The profile's YAML gives
-each hyperparameter's source (`{value: …, source: …}`), so that a report can separate the paper's
-settings from assumptions.
+The YAML gives each hyperparameter's source (`{value: …, source: …}`), so that a report can separate
+the paper's settings from assumptions.
 """
 
 from __future__ import annotations
@@ -92,8 +90,7 @@ class Pairing(Strict):
     """How a prompt's answers become a preference pair: best against worst."""
 
     drop_ties: bool
-    """Whether to leave prompts whose rewards are all equal out of training; their pairs carry no
-    signal."""
+    """Whether to leave prompts whose rewards are all equal out of training."""
     open_cut: bool = False
     """Whether an answer that was cut off at the limit of tokens is trained on without the end of
     the turn, which the policy did not write; the policy's chat template must know `open`."""
@@ -371,8 +368,8 @@ def unsupported(recipe: Recipe, columns: Iterable[Column], profile: Profile) -> 
 def table_at(table: Table, profile: Profile) -> Table:
     """Return a table as a profile shows it: with the profile's own columns, if it has any.
 
-    What the paper prints is about its own columns, so no value is left; its claims are not run. A
-    column that changes the recipe keeps its place and reads the profile's main score.
+    The paper's values are of its own columns, so none is left, and no claim. A column that changes
+    the recipe keeps its place and reads the profile's main score.
     """
     if not profile.columns or table.columns[0].reads == profile.columns[0].reads:
         return table
@@ -397,8 +394,7 @@ def table_unsupported(
 ) -> list[str]:
     """Return why a profile cannot run a table, or some of its rows; empty if it can.
 
-    Controls, and any table at a profile with its own columns, run as far as possible: a profile
-    can run them if it can run any row.
+    Controls, and any table at a profile with its own columns, need only one row that it can run.
     """
     table = table_at(table, profile)
     if rows is None and (table.controls or profile.columns):

@@ -198,9 +198,7 @@ BUFFER_RULES: Mapping[str, Any] = {
 }
 """How the buffer works in every online run with eva, as part of the identity of its stages.
 
-Human prompts come in one shuffled pass, only rewrites enter the buffer, no prompt is twice in a
-mini-batch, scores stay as on entering, and the oldest leave first. Paper appendix A, and ours where
-it is silent."""
+Paper appendix A, and ours where it is silent."""
 
 
 class Online(Strict):

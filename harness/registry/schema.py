@@ -2,9 +2,7 @@
 
 A cell's recipe is its row's settings over its table's, with its column's over both
 (`harness.registry.recipe.layered`). Values stay strings as printed, so that `57.10` keeps its zero
-and hence its precision. A gain is a row's value minus its baseline row's in the same column; a
-baseline row has no baseline and no gain. A table of ours goes beyond the paper: its source is
-`ours`, and it has no printed values.
+and hence its precision. A gain is a row's value minus its baseline row's in the same column.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""The servers that the harness starts for a profile: each role, and how its model is served.
-
-Settings that requests leave out (template arguments, sampling, maximum length) change replies, so
-`numerics` puts them into stage identities. Memory and concurrency do not.
-"""
+"""The servers that the harness starts for a profile: each role, and how its model is served."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """How a profile trains: each algorithm's hyperparameters, and the hardware and its layout.
 
-Sources are in the profiles, next to the numbers. Without a `hardware` section, training runs in the
-worker's own process in float32; with one, under `accelerate`. What changes numbers (dtype,
-attention, LoRA, filled last batches) is part of a stage's identity; how devices share a batch is
-not. Online, one device and several differ, since several draw rollouts differently.
+Without `hardware`, training runs in the worker's own process in float32; with it, under
+`accelerate`. What changes numbers (dtype, attention, LoRA, filled last batches) is part of a
+stage's identity; how devices share a batch is not. Online, one device and several differ, since
+several draw rollouts differently.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The runtime: the store, which holds stage outputs, and the engine, which executes stages.
-
-The store is content-addressed and the single source of truth for reports and tracking.
-"""
+"""The runtime: the store, which holds stage outputs, and the engine, which executes stages."""
 
 from harness.runtime.crew import Need, Needs
 from harness.runtime.engine import LOCAL, Engine, EngineOptions

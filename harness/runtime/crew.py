@@ -1,8 +1,4 @@
-"""Crews compute stages: their interface, what stages need, and the crew of this machine.
-
-An engine asks a crew whether it has room, gives it a stage, and waits for messages
-(`harness.runtime.worker`).
-"""
+"""Crews compute stages: their interface, what stages need, and the crew of this machine."""
 
 from __future__ import annotations
 
@@ -116,8 +112,7 @@ class LocalCrew(Crew):
     """Up to `most` worker processes on this machine, which stay warm between stages.
 
     A stage that needs GPUs gets exclusive ones and its own worker, which exits with the stage,
-    since only then is all of its GPU memory freed. Without GPUs such stages run on the CPU, one
-    at a time.
+    since only then is all of its GPU memory freed.
     """
 
     def __init__(

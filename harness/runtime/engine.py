@@ -1,13 +1,10 @@
 """An engine runs the pending stages of a plan: on this machine or a Ray cluster.
 
-The parent schedules and records; a crew computes and stores. A stage goes to the crew once its
-inputs are done and there is room for what it needs; its result is in the store before the parent
-hears of it. A failure affects only the stage and its dependents; a stage whose node was lost is
-retried. A stage that another run is computing is left to that run and polled meanwhile: its output
-is reused, or, if the other run ends without one, the stage is computed here. Where and when a stage
-runs never changes its numbers: it sees only its settings, inputs, seed and a fixed thread count.
-
-Events are best effort, since the parent may die at any moment; the store is the source of truth.
+The parent schedules and records; a crew computes and stores. A failure affects only the stage and
+its dependents; a stage whose node was lost is retried. A stage that another run is computing is
+polled: its output is reused, or, if the other run ends without one, computed here. Where and when a
+stage runs never changes its numbers: it sees only its settings, inputs, seed and a fixed thread
+count. Events are best effort, since the parent may die at any moment.
 """
 
 from __future__ import annotations
@@ -72,20 +69,14 @@ LOCAL = EngineOptions()
 
 @dataclass
 class Engine:
-    """Runs plans into a store.
-
-    Used as a context manager, it keeps its crew across runs, since a worker takes seconds to import
-    what stages need.
+    """Runs plans into a store; as a context manager, it keeps its warm crew across runs.
 
     Attributes:
         functions: `module:function` by stage kind; each takes a `StageContext`.
         jobs: Maximum concurrent stages; by default up to the engine.
-        fail_fast: Stop everything at the first failure instead of continuing with what can run.
-        on_event: Called in this process with every event.
         preload: Modules a worker imports as soon as it starts.
         fallback: Expected seconds by kind, for scheduling until a stage of that kind is done.
         threads: Compute threads per worker.
-        environment: Further environment variables of the workers.
     """
 
     store: Store

@@ -1,8 +1,7 @@
 """Files shared by several processes: digests, atomic writes, locks, storage errors.
 
-*Locks* are the operating system's (`flock` on a file that is never deleted), so a lock ends with
-its process. On a shared file system the file server holds it for all machines: NFS supports this,
-and Lustre if mounted with `flock`. It releases the locks of a lost machine after a minute or two.
+Locks are the operating system's (`flock` on a file that is never deleted), so a lock ends with its
+process. NFS supports this, and Lustre if mounted with `flock`.
 """
 
 from __future__ import annotations

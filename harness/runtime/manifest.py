@@ -1,12 +1,8 @@
 """The manifest, `stage.json`: it describes a store entry and marks it complete.
 
-It is written last and ends with a digest of itself, so that any change is detected. A manifest
-whose digest does not match makes its entry broken, never missing: nothing disappears from the store
-silently.
-
-Provenance (where and with what a stage was computed) is not part of the fingerprint: another
-machine or library version does not make a new stage, but a drift that can be reported. The process
-that starts a run collects it once and passes it to its workers.
+It is written last and ends with a digest of itself: one that does not match makes its entry broken,
+never missing. Provenance (where and with what a stage was computed) is not part of the fingerprint:
+another machine or library version does not make a new stage, but a drift that can be reported.
 """
 
 from __future__ import annotations

@@ -1,16 +1,9 @@
 """A plan: the distinct stages that a set of target stages needs, and how they fare.
 
-Stages shared by several runs have the same fingerprint and appear once. A plan is in depth-first
-order from the targets, inputs first; nothing else affects the order.
-
-A schedule decides which stage runs next and which ones a failure drops. A stage is ready when all
-its inputs are done. The ready stage with the longest remaining chain goes first, so that no worker
-is left alone with a long chain at the end; ties are broken by plan order. If there is no room for
-it, the next one that fits goes first. Scheduling never affects a stage's numbers.
-
-While stages run, a callback in the parent process receives events: each stage that was not done
-gets exactly one of finished, failed or skipped; an interrupted run ends with an exception instead.
-A `Tally` counts them for the progress display.
+A plan is in depth-first order from the targets, inputs first. The ready stage with the longest
+remaining chain goes first, so that no worker is left alone with a long chain at the end. While
+stages run, a callback gets events: each stage that was not done gets exactly one of finished,
+failed or skipped; an interrupted run ends with an exception instead.
 """
 
 from __future__ import annotations
@@ -264,8 +257,8 @@ _LONGER = 0.2
 class Tally:
     """Counts a running plan's stages and estimates the time left; give it every event.
 
-    A kind's duration is the mean of its ended stages or, if there are none, is extrapolated from
-    the steps of its running ones, else the expected one, scaled up if ended ones took longer.
+    A kind's duration is the mean of its ended stages, else extrapolated from the steps of running
+    ones, else the expected one, scaled up if ended ones took longer.
     """
 
     def __init__(

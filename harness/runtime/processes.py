@@ -1,7 +1,6 @@
-"""External programs, such as a training launcher or a server.
+"""External programs, such as a training launcher or a server, under a supervisor.
 
-They run under a supervisor (`harness.runtime.supervisor`), so they end with the `with` block and
-also if this process is killed. Their output goes to a log, which is quoted when they die.
+They end with the `with` block, and also if this process is killed.
 """
 
 from __future__ import annotations

@@ -1,12 +1,9 @@
 """The engine on Ray Core: each stage is a task, on any cluster node that has what it needs.
 
-A task runs a worker on its node and streams the worker's messages back, so there is no actor to
-lose. Ray's retries are off: a stage whose node was lost is put back by the engine, which knows what
-is in the store. If the driver dies, Ray ends its tasks, and the same command resumes from the
-store.
-
-What travels to a node is a `NodeOrder`. None of the driver's environment goes into Ray's
-`runtime_env`, which Ray's tools display. Keys for judges and creators must be set where Ray starts.
+A task runs a worker on its node and streams the worker's messages back. Ray's retries are off: a
+stage whose node was lost is put back by the engine, which knows what is in the store. What travels
+to a node is a `NodeOrder`; none of the driver's environment goes into Ray's `runtime_env`, which
+Ray's tools display.
 """
 
 from __future__ import annotations

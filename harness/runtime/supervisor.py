@@ -2,11 +2,10 @@
 
     python -P supervisor.py STARTER COMMAND...
 
-STARTER is the ID of the starting process. The command runs until it ends, the supervisor receives
-SIGTERM, or the starter is gone, however it was killed. Then everything the command has started is
-terminated and, if needed, killed; orphans become the supervisor's children (on Linux), so none
-escape. Temporary files are removed too, since a terminated engine leaves its sockets behind. The
-exit code is the command's.
+The command runs until it ends, the supervisor receives SIGTERM, or the process STARTER is gone,
+however it was killed. Then everything the command has started is terminated; orphans become the
+supervisor's children (on Linux), so none escape. Temporary files are removed too, since a
+terminated engine leaves its sockets behind. The exit code is the command's.
 
 It imports nothing from the harness, so that it starts fast, and it does not watch a pipe, since
 forked processes would hold the other end as well.

@@ -2,11 +2,9 @@
 
 It first receives its setup (`WorkerSetup`), then one stage at a time, and answers with messages, in
 JSON over a socket. A message is a dict with an `event`: `started`, any number of `progress`, and
-finally one of `finished`, `failed`, `elsewhere` (another process is computing the stage) or `died`.
-A stage that `died` may be `lost`: its node went away, and another may retry it.
-
-When the parent closes the socket or is killed, the process exits at once, even in the middle of a
-stage; the store sweeps the partial output.
+finally one of `finished`, `failed`, `elsewhere` (another process is computing the stage) or `died`,
+which may be `lost` with its node. When the parent closes the socket or is killed, the process exits
+at once.
 """
 
 from __future__ import annotations
@@ -76,8 +74,8 @@ _MAIN = "import sys; sys.path[0] = sys.argv[1]; from harness.runtime.worker impo
 class WorkerProcess:
     """The parent's end of a worker: a fresh Python interpreter that computes stages.
 
-    It is not forked, so this process's state cannot affect a number, and has its own process
-    group, so that Ctrl-C reaches only the parent.
+    It is not forked, so this process's state cannot affect a number, and has its own process group,
+    so that Ctrl-C reaches only the parent.
     """
 
     def __init__(

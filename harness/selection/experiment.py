@@ -1,10 +1,5 @@
 """Experiments: tables or a figure at a profile, with rows and seeds, planned, run and reported.
 
-    select("table4")                 a table
-    select("figure3")                a figure
-    select("all-offline")            several tables, planned together
-    select("./mine.yaml")            a table declared in the user's own file
-
 Every command and the Python API start here; only this module resolves whether a name is a table, a
 figure or a group.
 """

@@ -50,16 +50,7 @@ class _FailedError(HarnessError):
 
 @dataclass
 class ServedRun:
-    """Computes stages turn by turn.
-
-    Attributes:
-        turns: Which models stages need loaded.
-        store: Where stages are stored.
-        logs: Folder for server logs, created if missing.
-        compute: Computes the stages of a turn.
-        on_event: Called with each event.
-        fail_fast: Stop at the first failure.
-    """
+    """Computes stages turn by turn, by `compute`."""
 
     turns: Turns
     store: Store

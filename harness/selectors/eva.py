@@ -67,9 +67,8 @@ Value = Callable[[Sequence[str]], Floats]
 class Parents(Selector):
     """Values prompts by a metric and selects `count` of them to be rewritten.
 
-    `floor` and `too_few` are those of `weights` and `select`. `value` replaces the metric's values,
-    but the metric still decides on inversion. `shuffled` permutes the values over the prompts,
-    which keeps the weights but removes their signal.
+    `value` replaces the metric's values, but the metric still decides on inversion. `shuffled`
+    permutes the values over the prompts, which keeps the weights but removes their signal.
     """
 
     def __init__(
@@ -288,10 +287,7 @@ def eva_stream(
     over: MapFn = map,
     value: Value | None = None,
 ) -> PromptStream:
-    """Return eva's stream on the shuffled human prompts D, or on these alone without a creator.
-
-    `quality` scores a prompt's text for best-of-n trees; `value` is that of `Eva`.
-    """
+    """Return eva's stream on the shuffled human prompts D, or on these alone without a creator."""
     grow = None
     if creator is not None:
         grow = partial(

@@ -1,7 +1,4 @@
-"""Selectors with memory of earlier steps: beliefs, scores, targets, bandits.
-
-A learned reward counts as a success if it is above the median (ours).
-"""
+"""Selectors with memory. A learned reward counts as a success if it is above the median (ours)."""
 
 from __future__ import annotations
 

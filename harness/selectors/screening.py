@@ -1,4 +1,4 @@
-"""Selectors that decide by the current step's rollouts, and random and oracle controls.
+"""Selectors that decide by the step's rollouts, and random and oracle controls.
 
 A learned reward counts as a success if it is above the median (ours).
 """
@@ -42,10 +42,7 @@ class Uniform(Selector):
 
 
 class Ranked(Selector):
-    """Takes the prompts with the largest value, breaking ties at random.
-
-    Used for the oracle's choice: a control, not a method.
-    """
+    """Takes the prompts with the largest value, ties at random: the oracle's choice, a control."""
 
     def __init__(self, value: Value) -> None:
         self._value = value

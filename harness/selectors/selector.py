@@ -163,10 +163,7 @@ class Buffer:
 
 
 class Pool:
-    """The prompts to select from: human prompts in seeded order, and a buffer of others.
-
-    `used` is the number of human prompts taken so far by a selector that takes them in order.
-    """
+    """Human prompts in seeded order, of which `used` were taken, and a buffer of others."""
 
     def __init__(self, human: Sequence[Prompt], capacity: int) -> None:
         self.human = list(human)
@@ -201,7 +198,6 @@ class Context:
     """The information and services available to a selector in each call.
 
     Attributes:
-        step: the step, from 1.
         phase: the last proposal's phase; initially the selector's `opens`.
         k, n: the number of prompts a step trains on, and of rollouts of each.
         n_new: rewrites per evolved prompt; 0 without evolution.
@@ -269,10 +265,7 @@ class Selector:
         return inherited
 
     def evict(self, pool: Pool, kept: Sequence[Group], ctx: Context) -> tuple[int, int]:
-        """Bound the pool, which already includes this step's rewrites.
-
-        Returns the number of prompts evicted, and of this step's prompts returned for reuse.
-        """
+        """Bound the pool, this step's rewrites included; return the evicted and the reused."""
         return pool.buffer.put((), "oldest"), 0
 
     def state_dict(self) -> dict[str, Any]:
@@ -285,10 +278,7 @@ class Selector:
 
 
 class Shuffled(Selector):
-    """Control that maps a selector's choices to random prompts, newly permuted each time.
-
-    It costs as much as the selector, but its choices carry no information about the prompts.
-    """
+    """Control that maps a selector's choices to random prompts, newly permuted each time."""
 
     def __init__(self, inner: Selector) -> None:
         self.inner = inner

@@ -1,10 +1,5 @@
 """The prompt stream of an online run, which drives a selector step by step.
 
-`draw` starts a step and returns its mini-batch; `finish_step` takes the rewards of its rollouts.
-For a selector that screens, `draw` rolls out prompts until a mini-batch is kept, and
-those rollouts are trained on. Nothing here knows a model: the caller rolls out and rewards
-(`RollOut`).
-
 A step's random generators are seeded by the seed, the step's number and the selector method, so
 only the pool and the selector have state to save, and a run can resume after any step unchanged.
 """
@@ -50,10 +45,7 @@ Grow = Callable[..., Evolution]
 
 @dataclass(frozen=True)
 class MiniBatch(Proposal):
-    """The prompts that a step, counted from 1, trains on.
-
-    `kept` has each prompt's rollouts if already made, and `dropped` those of discarded prompts.
-    """
+    """The prompts that a step, counted from 1, trains on; `kept` has rollouts made already."""
 
     step: int = 0
     kept: tuple[Group, ...] = ()
@@ -81,12 +73,7 @@ def _no_embedding(prompts: Sequence[Prompt]) -> Floats:
 
 
 class PromptStream:
-    """Draws the mini-batches a selector proposes, and evolves the prompts it picks.
-
-    Attributes:
-        step: number of steps finished or, between `draw` and `finish_step`, begun.
-        phase: phase of the last step; before the first, the selector's `opens`.
-    """
+    """Draws the mini-batches a selector proposes, and evolves the prompts it picks."""
 
     def __init__(
         self,
@@ -101,10 +88,7 @@ class PromptStream:
         seen: Seen = "raw",
         embed: Embed = _no_embedding,
     ) -> None:
-        """Begin a run that trains on `rollouts` per prompt, with rewards viewed as `seen`.
-
-        With evolution (`grow`), `n_new` is the default number of rewrites per prompt.
-        """
+        """Begin a run that trains on `rollouts` per prompt; with `grow`, picked ones evolve."""
         self.step = 0
         self.phase = selector.opens
         self.pool = pool

@@ -1,17 +1,13 @@
 """Engines: installation, version and command line.
 
-Nothing heavy is imported here: versions come from the metadata of installed packages, in a server's
-own environment through its Python.
-
-- `HARNESS_VLLM_PYTHON`, `HARNESS_SGLANG_PYTHON`: the Python of the engine's environment. Newer vLLM
-  and all SGLang versions pin different torch, transformers and openai versions than training needs;
-  `harness/serving/environments/` has a lock file for each.
+- `HARNESS_VLLM_PYTHON`, `HARNESS_SGLANG_PYTHON`: the Python of the engine's environment, since
+  engines pin different torch, transformers and openai versions than training needs.
 - `HARNESS_VLLM_ARGS`, `HARNESS_SGLANG_ARGS`: extra command-line arguments for machine-specific
   settings (`--tensor-parallel-size 8`). They come last and take precedence.
 
 By default, servers take sampling defaults from the model's `generation_config.json`, which would
-change requests that omit a setting; both are told to use only the profile's. Stop tokens come from
-that file either way. SGLang seeds requests individually only in deterministic inference mode.
+change requests that omit a setting; both are told to use only the profile's. SGLang seeds requests
+individually only in deterministic inference mode.
 """
 
 from __future__ import annotations

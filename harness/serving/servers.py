@@ -1,18 +1,13 @@
 """The servers of a profile's roles: started on first use, shared, and taking turns on the GPU.
 
-A role is held for the duration of a block. Its server starts when first held and runs until its GPU
-memory is needed for a role that does not fit next to it, or for the run itself; the least recently
-held one is evicted first. A held role is never evicted: others wait. Roles with identical engine
-and checkpoint share a server. A server that died is restarted for the next holder of its role.
-
-If a variable has a role's address (`HARNESS_JUDGE_URL`, `HARNESS_SOLVER_URL` for the policy), that
-address is used, and nothing is started.
+A role is held for the duration of a block. Its server runs until its GPU memory is needed for a
+role that does not fit next to it; the least recently held one is evicted first, a held one never.
+Roles with identical engine and checkpoint share a server. A role whose address is in a variable is
+not served here.
 
 vLLM servers that start simultaneously count each other's memory, so starts are serialized by a lock
-per GPU, across all of a user's processes on the machine; a process without CUDA_VISIBLE_DEVICES
-locks all GPUs. vLLM's compute processes outlive a killed server, so each server runs under a
-supervisor in its own session (`harness.runtime.supervisor`), which ends them all with the block, or
-when the harness or the server is killed.
+per GPU, across all of a user's processes on the machine. vLLM's compute processes outlive a killed
+server, so each server runs under a supervisor in its own session.
 """
 
 from __future__ import annotations

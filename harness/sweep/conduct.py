@@ -1,8 +1,7 @@
 """What the commands do with a sweep: run, show and sync it.
 
-A run computes what all trials share, lets Optuna go through the trials, and runs the winner. Only
-one command at a time works on a sweep. A trial that a stopped command left unfinished is queued
-again; its finished stages are in the store, so that nothing is computed twice.
+Only one command at a time works on a sweep. A trial that a stopped command left unfinished is
+queued again; its finished stages are in the store.
 """
 
 from __future__ import annotations
@@ -80,10 +79,7 @@ LEAST_BETWEEN_S = 1.0
 
 @dataclass(frozen=True)
 class Order:
-    """What a command should do with a sweep on a profile.
-
-    `trials` overrides the declared number of trials of the study.
-    """
+    """What a command should do with a sweep; `trials` overrides the declared number."""
 
     sweep: Sweep
     profile: Profile
@@ -262,10 +258,7 @@ class Objective:
             raise HarnessError(f"the stage {stage.title} failed: {reason}")
 
     def _runs(self, point: SearchPoint, number: str) -> dict[int | None, list[Run]]:
-        """Return a trial's run for each seed, by where they stop.
-
-        That is at the end (None), or earlier if an objective is measured there.
-        """
+        """Return a trial's run for each seed, by where they stop: at the end (None), or earlier."""
         sweep = self.order.sweep
         found = candidate(sweep, self.order.profile, point)
         stops = dict.fromkeys([None, *(objective.after for objective in sweep.objectives)])

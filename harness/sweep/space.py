@@ -1,15 +1,12 @@
 """What a point of the search space means: a recipe, a profile, runs, and how they are measured.
 
-A point is merged into the base recipe and the profile, and both are validated as if written by
-hand. Before a sweep runs, the points that it can suggest are checked the same way: all of them if
-there are few, else corners of the space and random points.
+Before a sweep runs, the points that it can suggest are validated as if written by hand: all of them
+if there are few, else corners of the space and random points.
 
-A trial's run is planned like any other, with the validation prompts as its only benchmark: they
-are answered with the settings of the profile's hard benchmark and judged by the same judge. A world
-without validation prompts holds out human prompts instead: the last multiple of x in the seed's
-order, which the recipe must not train on. They are answered like training prompts, and the
-pointwise reward model compares them with the base model's answers, so no trial pays for a judge.
-Costs are an online run's totals at the end of its last training stage.
+A trial's run has the validation prompts as its only benchmark, answered and judged like the
+profile's hard benchmark. A world without validation prompts holds out human prompts instead: the
+last multiple of x in the seed's order, which the recipe must not train on; the pointwise reward
+model compares their answers with the base model's, so no trial pays for a judge.
 """
 
 from __future__ import annotations

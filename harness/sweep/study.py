@@ -66,11 +66,7 @@ def study_name(sweep: Sweep, profile: Profile) -> str:
 
 
 def open_study(sweep: Sweep, name: str) -> optuna.Study:
-    """Return a sweep's study, new or resumed, with its declared points queued.
-
-    Points that a stopped command left unfinished are queued again. No other command may work on
-    the study meanwhile.
-    """
+    """Return a study, new or resumed, with its declared and its unfinished points queued."""
     pruner: optuna.pruners.BasePruner = optuna.pruners.NopPruner()
     if sweep.pruner is not None:
         pruner = optuna.pruners.MedianPruner(n_startup_trials=sweep.pruner.n_startup_trials)
@@ -113,10 +109,7 @@ def find_study(name: str, path: Path) -> optuna.Study | None:
 
 
 def _sampler(sweep: Sweep, made: int) -> BaseSampler:
-    """Return the sampler for what follows on the trials made: a resumed study draws other points.
-
-    A grid's points are all queued.
-    """
+    """Return the sampler for what follows on the trials made; a grid's points are all queued."""
     seed = sweep.sampler.seed + made
     if sweep.sampler.kind != "tpe":
         return RandomSampler(seed=seed)
@@ -215,10 +208,7 @@ def _in_utc(local: datetime | None) -> str | None:
 
 
 def winner_of(sweep: Sweep, trials: Sequence[FrozenTrial]) -> FrozenTrial | None:
-    """Return the best complete trial, or None if there is none.
-
-    The first objective decides; ties are broken by the others in order, then by the earlier trial.
-    """
+    """Return the best complete trial, or None: by the objectives in order, then the earliest."""
     complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
     return min(complete, key=lambda t: (_losses(sweep, t), t.number), default=None)
 

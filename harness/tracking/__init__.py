@@ -1,10 +1,8 @@
 """MLflow as a projection of the store, written by the parent process and replayable.
 
-The store is the source of truth. A *record* is what MLflow should hold for one row, run,
-trial or evaluation, computed from the store alone (`runs`, `tables`, `trials`); a *server* writes
-it to MLflow (`server`). The tracker does this while stages run and once more at the end, and
-`harness sync` repeats it on any server with the same result. MLflow is imported only when something
-has to be written, so importing this package is cheap.
+A *record* is what MLflow should hold for one row, run, trial or evaluation, computed from the store
+alone (`runs`, `tables`, `trials`); a *server* writes it to MLflow. The tracker does this while
+stages run and once more at the end, and `harness sync` repeats it on any server.
 """
 
 from harness.tracking.connection import Mlflow

@@ -1,13 +1,9 @@
-"""The tracking server of a work folder.
-
-The default is a SQLite database in the work folder; `MLFLOW_TRACKING_URI` names another server or
-database. Only one process per work folder writes at a time.
+"""The tracking server of a work folder, to which one process at a time writes.
 
 Writing is part of a command and happens in its main thread, so nothing is left when it ends. A
 database that another program has locked is waited for. A server has a deadline instead, for it may
-be down, silent or drip bytes; a driver may be missing. None of this fails a run: reports, sweeps
-and evaluations continue without MLflow after one warning, and `harness sync` catches up later.
-Messages never show the user, password or query of the URI.
+be down, silent or drip bytes. None of this fails a run: it costs one warning, and `harness sync`
+catches up later. Messages never show the user, password or query of the URI.
 """
 
 from __future__ import annotations
@@ -66,9 +62,8 @@ class _Overdue(BaseException):
 class Mlflow:
     """The tracking server of a work folder.
 
-    The URI defaults to `MLFLOW_TRACKING_URI`, then to the work folder's own database. Connections
-    are opened lazily. `warn` is told, once, that MLflow is unavailable; `watch` is told how far
-    writing has come.
+    `uri` defaults to `MLFLOW_TRACKING_URI`, then to the folder's own database. `warn` is told,
+    once, that MLflow is unavailable; `watch` is told how far writing has come.
     """
 
     def __init__(
@@ -93,12 +88,7 @@ class Mlflow:
 
     @contextmanager
     def writing(self, *, wait: bool = True) -> Iterator[TrackingServer]:
-        """Yield the server, locked against other writers to this work folder or database.
-
-        Raises:
-            DatabaseLocked: Another program has locked it, or with `wait=False` another command.
-            TrackingError: It cannot be reached, or rejects a write.
-        """
+        """Yield the server, locked against other writers to this work folder or database."""
         silence()
         for name, value in _QUIET.items():
             os.environ.setdefault(name, value)
@@ -168,14 +158,9 @@ class Mlflow:
         return TrackingServer(self.uri, artifacts_path(self._database), self._database)
 
     def write(self, records: Sequence[Record]) -> Counter[str]:
-        """Write records to the server; return the number of runs per kind of change.
+        """Write records, parents first; return the number of runs per kind of change.
 
-        Parents come before what is shown under them. Also ends runs that a killed command left
-        RUNNING.
-
-        Raises:
-            TrackingError: MLflow cannot be reached, or rejects a write.
-            StoreError: The store cannot be read.
+        Also ends runs that a killed command left RUNNING.
         """
         changes: dict[str, Change] = {}
 
@@ -244,20 +229,12 @@ class Mlflow:
             self._warn(line)
 
     def end_left(self) -> None:
-        """End the runs that killed commands left RUNNING, creating the database if needed.
-
-        Raises:
-            TrackingError: The server cannot be reached.
-        """
+        """End the runs that killed commands left RUNNING, creating the database if needed."""
         with self.writing() as server:
             self._end_left(server)
 
     def end_computed(self) -> None:
-        """End the RUNNING runs of the command that holds the live lock.
-
-        Raises:
-            TrackingError: The server cannot be reached.
-        """
+        """End the RUNNING runs of the command that holds the live lock."""
         self._when_free(self._end_computed)
 
     def _end_computed(self, server: TrackingServer) -> None:
@@ -273,13 +250,7 @@ class Mlflow:
 
 @contextmanager
 def _deadline(seconds: float) -> Iterator[None]:
-    """End what the block does when the time is over, whatever library it is in.
-
-    Only in the main thread, where signals arrive.
-
-    Raises:
-        _Overdue: The time is over.
-    """
+    """Raise `_Overdue` in the block when time is over; only in the main thread, for signals."""
 
     def end(*_: object) -> None:
         raise _Overdue

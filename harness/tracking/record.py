@@ -1,12 +1,8 @@
 """A record: what MLflow should hold for one row, run, trial or evaluation.
 
-It is computed from the store alone. Cheap values are in the record itself; its digest covers them
-and the digests of the stored files behind the rest (`basis`). These files are read only when they
-must be written, so detecting that nothing has changed opens only the manifests.
-
-MLflow needs a timestamp for every point, and the store keeps none (a curve is the same bytes in
-every run). A point's time is therefore the run's start plus one second per step, whether it is
-written live or afterwards. MLflow ignores points that it already has.
+Its digest covers cheap values and the digests of the stored files behind the rest (`basis`), which
+are read only when they must be written. MLflow needs a timestamp for every point, and the store
+keeps none: a point's time is the run's start plus one second per step.
 """
 
 from __future__ import annotations
@@ -81,9 +77,8 @@ class Record:
         parent: The identity of the record that MLflow shows it under.
         start_ms: Milliseconds since 1970, as is `end_ms`, which is None while running.
         scores: Metrics already at hand, at step 0.
-        metrics: Reads the remaining metrics: scores and curves.
         files: Makes the artifacts, which are written once the run has ended.
-        basis: What determines the two above; covered by the digest in their stead.
+        basis: What determines `metrics` and `files`; covered by the digest in their stead.
     """
 
     experiment: str

@@ -1,10 +1,9 @@
 """Records of runs: one MLflow run for each row of a table, recipe and seed, shown under its row.
 
-While a run is being computed, it appears in MLflow once its first stage is done. Otherwise it
-appears once one of its end stages is in the store or a stage has failed, because shared stages may
-belong to another run. It is RUNNING while a command computes it, and KILLED if none does and
-targets are missing. Its identity covers the fingerprints of its training and of all its judges,
-requested or not: changed settings make a new run, and the old one stays as history.
+A run appears once its first stage is done while it is computed, else once one of its end stages is
+in the store or a stage has failed, because shared stages may belong to another run. Its identity
+covers the fingerprints of its training and of all its judges: changed settings make a new run, and
+the old one stays as history.
 """
 
 from __future__ import annotations
@@ -90,8 +89,7 @@ def runs_of(runs: TableRuns) -> list[RowRun]:
 def steps_before(run: Run, store: Store) -> dict[str, int]:
     """Return the number of steps before each training stage, as far as the stages are done.
 
-    A run's iterations follow each other in one curve; online segments already count their steps
-    over the whole run.
+    Iterations follow each other in one curve; online segments count over the whole run already.
     """
     found, steps = dict[str, int](), 0
     for stage in run.training:

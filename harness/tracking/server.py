@@ -1,9 +1,8 @@
 """Writes records to an MLflow server through MLflow's public client.
 
-MLflow is append-only: parameters, points and data sets can't be changed or removed. So a RUNNING
-run is completed in place, and any other changed run is deleted and rewritten. The tag with the
-record's digest is written last: an unchanged run costs nothing, and a run whose writer was killed
-is rewritten. A new run takes three calls: create, end, and one batch.
+MLflow is append-only, so a RUNNING run is completed in place, and any other changed run is deleted
+and rewritten. The tag with the record's digest is written last: an unchanged run costs nothing, and
+a run whose writer was killed is rewritten.
 """
 
 from __future__ import annotations
@@ -52,10 +51,7 @@ _KIND = {"mlflow.experimentKind": "custom_model_development"}
 
 
 class TrackingServer:
-    """An MLflow server, or a database used without one.
-
-    The server chooses where artifacts go, unless a folder is given.
-    """
+    """An MLflow server, or a database used without one, which needs a folder for artifacts."""
 
     def __init__(
         self, uri: str, artifacts: Path | None = None, database: Path | None = None
@@ -88,9 +84,8 @@ class TrackingServer:
     ) -> tuple[Change, str]:
         """Write a record to MLflow; return what was done and the MLflow run id.
 
-        `found` has the existing runs of that identity, of which at most one is kept, and `parent`
-        is the MLflow run to show it under. With `afresh` a changed run is always replaced, as it
-        may hold points of a lost attempt.
+        Of the existing runs `found` at most one is kept. With `afresh` a changed run is always
+        replaced, as it may hold points of a lost attempt.
         """
         ordered = sorted(found, key=lambda run: run.data.tags.get(DIGEST) != record.digest)
         run, *spare = ordered or [None]
@@ -190,10 +185,7 @@ class TrackingServer:
         return run_id
 
     def _write_files(self, run_id: str, files: records.Files) -> dict[str, str]:
-        """Write a run's artifacts; return the tag that lists its tables.
-
-        Tables have the form of `log_table`, which takes ten times as long.
-        """
+        """Write a run's artifacts, its tables faster than `log_table`; return their tag."""
         tables = []
         with tempfile.TemporaryDirectory() as folder:
             for path, content in files.items():

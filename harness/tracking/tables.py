@@ -1,12 +1,8 @@
 """Records of tables: experiment `<table>/<profile>`, one MLflow run for each row, over its runs.
 
-A row's metrics are its report's cells, to four digits; an incomplete cell has no metrics of ours.
 Ours minus the paper's is never written: only gains over the baseline row are comparable. An
-incomplete row is KILLED, never RUNNING: what is computed is its runs.
-
-Published results get their own experiments, whose names end in `/published`, and need no store:
-`harness sync --published` shows them in a fresh clone. A row then has its scores as curves over the
-seeds, and no runs below it.
+incomplete row is KILLED, never RUNNING. Published results get experiments that end in `/published`,
+and need no store: a row has its scores as curves over the seeds.
 """
 
 from __future__ import annotations
@@ -166,11 +162,7 @@ def _metrics(cell: Cell) -> dict[str, float]:
 
 
 def published_records(results_dir: Path) -> list[Record]:
-    """Return the records of all published tables and sweeps.
-
-    Raises:
-        HarnessError: A published file is missing, was modified, or matches no declaration.
-    """
+    """Return the records of all published tables and sweeps."""
     controls = cache(lambda name: KnownControls(all_profiles()[name], None, results_dir))
     found: dict[str, list[Results]] = {}
     for folder in published_folders(results_dir):

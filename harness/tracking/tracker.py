@@ -1,17 +1,8 @@
 """The tracker: the rest of the harness's interface to MLflow.
 
-    tracker.start(tables)                    before a run; cheap
-    tracker.observe(event)                   takes an engine event
-    tracker.close()                          after a run that was stopped
-    tracker.finish(lambda: states)           after any other: everything, or one warning
-    tracker.sync(states)                     `harness sync`: everything, or an error
-
-While stages run, what has happened is written every few seconds: points of ongoing training, and a
-run's record when one of its training or judge stages finishes or any stage fails. It is best
-effort: `finish` adds what it missed.
-
-Only one command per work folder is tracked live. It holds a lock for its lifetime: a run that is
-RUNNING in MLflow while nobody holds the lock was left by a killed command.
+While stages run, points of training and ended runs are written every few seconds, as best it can;
+`finish` adds what it missed. Only one command per work folder is tracked live. It holds a lock: a
+run that is RUNNING in MLflow while nobody holds the lock was left by a killed command.
 """
 
 from __future__ import annotations
@@ -130,12 +121,7 @@ class Tracker:
         self.close()
 
     def sync(self, states: Sequence[TableState]) -> Counter[str]:
-        """Bring MLflow up to date with the store; return the number of runs per kind of change.
-
-        Raises:
-            TrackingError: MLflow cannot be reached, or rejects a write.
-            StoreError: The store cannot be read.
-        """
+        """Bring MLflow up to date with the store; return the number of runs per kind of change."""
         records = self.records(states)
         return self._mlflow.write(records) if records else Counter()
 
@@ -213,10 +199,6 @@ def ui_command(work_dir: Path, port: int = 5000, uri: str | None = None) -> Ui:
     """Return the command that serves MLflow's pages on the loopback interface.
 
     First ends the runs that killed commands left RUNNING.
-
-    Raises:
-        UserError: The tracking URI is a server, which serves its own pages.
-        TrackingError: The database cannot be created or reached.
     """
     where = chosen_uri(work_dir, uri)
     if where.startswith(("http://", "https://")):

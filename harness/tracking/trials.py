@@ -77,11 +77,7 @@ def trial_record(
 
 
 def published_sweep(results_dir: Path, profile: str, name: str) -> SweepReport | None:
-    """Return a published sweep, or None if there is none.
-
-    Raises:
-        HarnessError: A published file is missing or was modified.
-    """
+    """Return a published sweep, or None if there is none."""
     folder = results_dir / profile / "sweeps" / name
     if not (folder / REPORT).is_file():
         return None
@@ -100,11 +96,7 @@ def published_trials(results_dir: Path, suffix: str) -> Iterator[Record]:
 
 
 def evaluation_records(paths: Iterable[Path]) -> list[Record]:
-    """Return the records of evaluations from their files (`harness.evaluation.scores`).
-
-    Raises:
-        HarnessError: A file cannot be read.
-    """
+    """Return the records of evaluations from their files (`harness.evaluation.scores`)."""
     return [_evaluation(path) for path in paths]
 
 

@@ -1,21 +1,17 @@
 """Multi-process training: shared data, joint rollouts, and saved state.
 
-The first process makes the decisions and all processes compute. Process r of R holds rows
-r B/R ... (r + 1) B/R - 1 of a batch of B, so concatenating the shards restores batch order. Without
-`accelerate launch`, a single process holds everything. Processes exchange pickles that they
-created themselves; no pickle from outside is ever loaded.
+The first process makes the decisions and all processes compute. Process r of R holds rows r B/R ...
+(r + 1) B/R - 1 of a batch of B, so concatenating the shards restores batch order. Processes
+exchange pickles that they created themselves; no pickle from outside is ever loaded.
 
-*Rollouts.* The weights of a `SharedPolicy` may be sharded, so no process can generate alone. The
-first process requests rollouts (`generate`) while the others wait for requests (`follow`); each
-generates its share, and every process receives all of them. Each rollout has its own random
-numbers, seeded by a root, the prompt's index, and the rollout's index. Rollouts therefore do not
-depend on the number of processes, except where rounding in the forward pass changes a draw.
+*Rollouts.* The weights of a `SharedPolicy` may be sharded, so no process can generate alone: the
+first requests rollouts (`generate`) while the others wait for requests (`follow`). Each rollout has
+random numbers of its own, seeded by a root, the prompt's index, and the rollout's index, so
+rollouts do not depend on the number of processes, except where rounding changes a draw.
 
-*Saved state* is safetensors, because the trainers' own checkpoints are pickles, which are unsafe to
-load: weights as an ordinary checkpoint (adapters merged), and optimizer state as one tensor per
-parameter and moment, keyed by parameter number. It is independent of the sharding, so the next
-segment can run on a different set of devices. torch gathers it in the first process and scatters
-it again (`torch.distributed.checkpoint.state_dict`).
+*Saved state* is safetensors, because the trainers' own checkpoints are pickles: weights as an
+ordinary checkpoint (adapters merged), and optimizer state as one tensor per parameter and moment,
+keyed by parameter number, so the next segment can run on other devices.
 """
 
 from __future__ import annotations

@@ -1,13 +1,9 @@
 """Training under `accelerate`: launches a job, follows it, and always terminates it on exit.
 
 The job is a separate program, so neither its GPU memory nor its process group lingers in the worker
-that launched it. Each of its processes runs this module,
-
-    accelerate launch ... -m harness.training.launch JOB.json
-
-and calls the function named in the job with the stage's context. All of them end when the launcher
-is gone, for whatever reason (`harness.runtime.processes`). Launcher and job communicate through
-files in the stage's working folder, which survives a crash:
+that launched it. Each of its processes runs this module and calls the function named in the job
+with the stage's context. Launcher and job communicate through files in the stage's working folder,
+which survives a crash:
 
     <work>/job.json       what each process does
     <work>/curves.jsonl   one line per logged update: {"step": 40, "metrics": {...}}
@@ -16,11 +12,10 @@ files in the stage's working folder, which survives a crash:
     <work>/training.log   the output of the processes
     <work>/outcome.json   the first process's summary, or the reason given by the first to fail
 
-Training on pairs resumes from the last complete checkpoint in the folder, if any, and ends as if
-it had never been interrupted: it sees the same pairs in the same order, and the curves of repeated
-updates are dropped first. Only one checkpoint is kept. The trainer pickles optimizer state and
-schedule with torch, and transformers reads them back with `weights_only`; they never leave the
-folder of the stage that wrote them. Online segments are short and have no checkpoints within.
+Training on pairs resumes from the last complete checkpoint, and ends as if it had never been
+interrupted. The trainer pickles optimizer state and schedule, and transformers reads them back with
+`weights_only`; they never leave the folder of the stage that wrote them. Online segments are short
+and have no checkpoints within.
 """
 
 from __future__ import annotations
@@ -58,10 +53,8 @@ def launch(function: str, ctx: StageContext, on_log: OnLog, *, online: bool = Fa
     """Call a function in one process per device of the stage's hardware, and follow them.
 
     The function, given as `module:name`, is called with the context and the placement; its return
-    value in the first process is the summary. The settings hold, under `numerics`, the result of
-    `Hardware.numerics` or `Hardware.online_numerics`. `on_log` is called for each finished update,
-    including those of an earlier, killed attempt. An error's message has its reason, or the end of
-    the log.
+    value in the first process is the summary. The settings hold `numerics`, of `Hardware`. An
+    error's message has its reason, or the end of the log.
     """
     if ctx.unfinished is None or "training" not in ctx.hardware:
         raise HarnessError(

@@ -5,16 +5,10 @@ rollouts, and takes one optimizer step on the loss (`online_losses`). A `StepPro
 prompts and consumes the rewards; it may evolve prompts and roll out the rewrites before the
 optimizer step.
 
-A run is split into segments. A segment starts from the weights and optimizer state saved by the
-previous one and saves its own at the end; the learning rate and all random numbers depend only on
-the step's number in the run. Where a run is split therefore changes no number, and a run that was
-killed resumes from its last segment and reaches the same result.
-
-With several processes, only the first has a `StepPrompts`. It draws a step's prompts and broadcasts
-them; every process rolls out and learns from its share of the batch, split by rows in batch order.
-All rollouts are gathered in that order, and the first process rewards them and ends the step, with
-all processes rolling out rewrites if the source requests it. So the stream, buffer and creator
-advance once per step and see what they would with one process.
+A segment starts from the weights and optimizer state saved by the previous one; the learning rate
+and all random numbers depend only on the step's number in the run, so where a run is split changes
+no number. With several processes, only the first has a `StepPrompts`; every process rolls out and
+learns from its share of the batch, so stream, buffer and creator see what they would with one.
 
 Source: paper section 3.2 and appendix A (online eva); TRL's trainers for the losses.
 """

@@ -6,14 +6,12 @@ however it is split. That requires every micro-batch to be full: the last batch 
 repeated pairs, drawn with the stage's seed (`filled`). Libraries repeat pairs too, but only to fill
 the micro-batches of all devices, so results would depend on the hardware.
 
-Weights, gradients and optimizer state are float32; with `bfloat16`, the forward and backward passes
-run under autocast. An update of 1e-7 would vanish in a bfloat16 weight, as adjacent values are at
-least 1 part in 256 apart. This is TRL's default and equivalent to the authors' DeepSpeed with
-float32 master weights. The trained policy is saved in the profile's dtype, as theirs is.
+Weights, gradients and optimizer state are float32; with `bfloat16`, the passes run under autocast:
+an update of 1e-7 would vanish in a bfloat16 weight. This is TRL's default and equivalent to the
+authors' DeepSpeed. The trained policy is saved in the profile's dtype, as theirs is.
 
-Online, the rollouts of a step are split evenly among devices. RLOO can split a device's share into
-micro-batches of the same rollouts that together make one optimizer step; online DPO generates and
-learns in one pass, so its share is processed whole.
+Online, RLOO can split a device's share of the rollouts into micro-batches that together make one
+optimizer step; online DPO generates and learns in one pass, so its share is processed whole.
 """
 
 from __future__ import annotations

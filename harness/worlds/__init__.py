@@ -1,15 +1,10 @@
 """A run's inputs from outside the algorithm: prompts, creator, models, benchmarks and judges.
 
-A profile's world is used at two times; code outside `harness.worlds` does not care which it is:
-
-- *while a run is planned*, a `World` (from `harness.worlds.lookup.world_of`, by profile) gives the
-  settings that identify each part. They go into fingerprints, so they name contents and never
-  locations. No model is loaded and no endpoint is queried.
-- *while a stage runs*, a `Runtime` (from `harness.worlds.lookup.runtime_of`, by an identity in the
-  stage's settings) loads, reads, rewrites and judges what those settings name.
-
-They are implemented side by side: `real` has hub models, endpoints and published benchmarks;
-`embedded` what is shipped with the package; `instructions` prompts, creator and benchmarks by rule.
+While a run is planned, a profile's `World` gives the settings that identify each part: they name
+contents and never locations, and no model is loaded or asked. While a stage runs, a `Runtime`
+loads, reads, rewrites and judges what those settings name. Side by side: `real` (hub models,
+endpoints, published benchmarks), `embedded` (shipped with the package) and `instructions` (by
+rule); `lookup` chooses.
 """
 
 from __future__ import annotations
@@ -54,8 +49,6 @@ class Item:
 
 @dataclass(frozen=True)
 class Evolver:
-    """A creator, and how to run it."""
-
     creator: Rewriter
     over: MapFn = map
     """Maps a function over prompts, possibly concurrently."""
@@ -77,15 +70,10 @@ class Topics:
 
 
 class Prompts(Protocol):
-    """A profile's human prompts."""
-
     def identity(self) -> Settings: ...
 
     def matched(self) -> Settings | None:
-        """Return what identifies prompts matched to the hard benchmark's skills, with `matched`.
-
-        They are a control that shows whether prompts matter here, not a method; None without any.
-        """
+        """Return what identifies prompts matched to the hard benchmark's skills, a control."""
 
     def off_target(self) -> str:
         """Return the identity of prompts that can hardly help on the hard benchmark, a control."""
@@ -109,8 +97,6 @@ class Creation(Protocol):
 
 
 class World(Protocol):
-    """A profile's parts as identities, for planning."""
-
     profile: Profile
     prompts: Prompts
     creator: Creation
@@ -163,9 +149,8 @@ def sampling_settings(world: World, name: str, seed: int) -> Settings:
 class Runtime(Protocol):
     """What stage settings name, for computing.
 
-    Methods raise a UserError if something is not on this machine or a model's endpoint is not
-    configured, and a HarnessError if files or settings do not match an identity or a model does not
-    answer.
+    Methods raise a UserError if something is not on this machine, and a HarnessError if files do
+    not match an identity or a model does not answer.
     """
 
     def resolve(self, identity: str) -> Path:

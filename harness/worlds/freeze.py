@@ -1,9 +1,8 @@
 """The freeze: everything that determines eva's numbers was fixed before any were computed.
 
 A world of our own has a file `frozen.json` with the time of its freeze and a digest of each part
-that determines a number. Published tables record when their eva rows were trained, and `harness
-verify` compares. If a part has changed or an eva row predates the freeze, verification fails; the
-fix is to freeze again and recompute every eva row.
+that determines a number. `harness verify` fails if a part has changed or a published eva row
+predates the freeze; the fix is to freeze again and recompute every eva row.
 """
 
 from __future__ import annotations

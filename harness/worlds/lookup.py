@@ -1,13 +1,9 @@
 """Looks up the world of a profile or an identity, and generates all policy answers.
 
-A stage specifies its policy (the input `policy`, or an identity in its settings), the sampling
-(`temperature`, `top_p`, `max_new_tokens`, `batch_size`) and an engine (`engine`, `dtype`). Without
-an engine, as in the embedded world by default, policies answer in this process.
-
-An endpoint, or an already running server of the engine, is configured by `HARNESS_SOLVER_URL`,
-`HARNESS_SOLVER_KEY` and `HARNESS_SOLVER_CONCURRENCY`. It serves the base policy under its hub name,
-and a policy trained by a stage as `policy-` plus the first twelve digits of the stage's
-fingerprint.
+A stage without an engine in its settings answers in this process. An endpoint, or a server that
+runs already, is named by `HARNESS_SOLVER_URL`, `_KEY` and `_CONCURRENCY`: it serves the base policy
+under its hub name, and one trained by a stage as `policy-` plus the first twelve digits of the
+stage's fingerprint.
 """
 
 from __future__ import annotations
@@ -143,10 +139,7 @@ class Ask:
         seed: int,
         temperature: float | None = None,
     ) -> Sequence[Sequence[PolicyAnswer]]:
-        """Return n answers per conversation, in order; none for one that is too long.
-
-        `temperature` defaults to the stage's setting.
-        """
+        """Return n answers per conversation, in order; none for one that is too long."""
         s = self.ctx.settings
         sampling: dict[str, Any] = {name: s[name] for name in ("top_p", "max_new_tokens")}
         sampling["temperature"] = s["temperature"] if temperature is None else temperature
@@ -169,10 +162,7 @@ class Ask:
 
 @contextmanager
 def answering(ctx: StageContext) -> Iterator[Ask]:
-    """Yield the `Ask` of a stage's policy; an engine started for it stops at the end of the block.
-
-    With an engine, `engine.json` is written at the end.
-    """
+    """Yield the `Ask` of a stage's policy; an engine started for it stops with the block."""
     if "engine" not in ctx.settings:
         yield Ask(ctx)
         return

@@ -1,9 +1,7 @@
 """What stages need from outside, what of it is missing here, and its download.
 
-Checking reads no weights, shows no key and sends nothing: whether the hub grants access to a model
-or an endpoint has one shows only in `harness download` and the first request. Models come from the
-hub at the commit the profile pins, only the files that loaders read: no pickled weights, no code.
-Benchmarks come from their public homes, with known digests.
+Checking reads no weights and sends nothing: whether the hub grants access to a model shows only in
+the download. From the hub come only the files that loaders read: no pickled weights, no code.
 """
 
 from __future__ import annotations
@@ -104,10 +102,7 @@ class Demand:
         return [model for model in self.models if any(_missing_model(model))]
 
     def missing(self, *, here: bool = True) -> list[Missing]:
-        """Return everything that is missing, in the order in which a run would need it.
-
-        `here`: whether this machine computes the stages, and needs GPUs and engines.
-        """
+        """Return everything that is missing, in the order in which a run would need it."""
         found = [*self._missing_gpus(), *self._missing_engines()] if here else []
         if any(
             isinstance(v, str) and files.has(v) for s in self.stages for v in s.settings.values()

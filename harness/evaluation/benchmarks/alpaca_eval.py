@@ -361,7 +361,6 @@ class AtEqualLengths:
         rate: Preference for the model at equal lengths, in [0, 1]; None if not identified.
         values: Per-prompt values whose mean is `rate`, shape (prompts,); None if `rate` is.
         slope: beta, the log-odds per unit of tanh(difference / sd); None unless fitted.
-        state: How the rate came about.
     """
 
     rate: float | None
@@ -409,10 +408,7 @@ def control_length(preference: FloatArray, difference: FloatArray) -> AtEqualLen
 
 
 def _separated(x: FloatArray, preference: FloatArray) -> bool:
-    """Return whether a threshold on x separates all wins from all losses.
-
-    A soft preference is both a win and a loss at its x.
-    """
+    """Return whether a threshold on x separates wins from losses; a soft preference is both."""
     won, lost = x[preference > 0.0], x[preference < 1.0]
     return bool(won.min() >= lost.max() or won.max() <= lost.min())
 
@@ -420,12 +416,7 @@ def _separated(x: FloatArray, preference: FloatArray) -> bool:
 def fit_logistic(design: FloatArray, target: FloatArray) -> FloatArray:
     """Return the maximum-likelihood coefficients of `target ~ expit(design @ coefficients)`.
 
-    Args:
-        design: Shape (rows, features), of full column rank; no intercept is added.
-        target: Shape (rows,), in [0, 1].
-
-    Returns:
-        The coefficients, shape (features,).
+    `design` is (rows, features), of full column rank, without an intercept; `target` is in [0, 1].
     """
     from scipy.special import expit
 

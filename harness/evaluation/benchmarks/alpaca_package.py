@@ -89,14 +89,9 @@ def preferences_of(
 def length_controlled(
     annotations: Sequence[Mapping[str, Any]], file: Path, sha256: str = PUBLISHED_SHA256
 ) -> FloatArray | str:
-    """Return the values whose mean is the length-controlled win rate, or why there is none.
+    """Return the predicted preferences at equal lengths, in percent, (805,), or why there are none.
 
-    The values are the predicted preferences at equal lengths, in percent, shape (805,).
-
-    Args:
-        annotations: All 805, in the benchmark's order.
-        file: Path of the package's data.
-        sha256: The digest it must have.
+    `file` is the package's data, which must have the digest `sha256`.
     """
     if not file.is_file():
         return f"there is no {FILE_NAME}"

@@ -1,8 +1,7 @@
 """Builds the embedded world from a seed: texts, θ0, the reward models and their cards.
 
 The same seed, processor, thread count and library versions give the same bytes. Elsewhere rounding
-differs, and the models' scores agree within `TOLERANCE`. The models are evaluated when they are
-built; the results are in the world's card.
+differs, and the models' scores agree within `TOLERANCE`.
 """
 
 from __future__ import annotations
@@ -136,8 +135,7 @@ PAIRWISE = {
 
 PER_CATEGORY = 40  # two-turn items in each of the eight categories
 TOLERANCE = 0.03
-"""Largest expected difference between processors in θ0's mean oracle score on the validation
-prompts."""
+"""Largest difference between processors in θ0's mean oracle score on the validation prompts."""
 
 OnEvent = Callable[[str], None]
 

@@ -8,12 +8,9 @@ unless all n agree, and 1 - x is left to learn. So the teachability of a name is
     t = (1 - x) (1 - x^n - (1 - x)^n)
 
 *Best* covers names greedily: it takes the prompt whose uncovered names add the most teachability,
-divided by the square root of its number of names (a deep prompt covers more, but is answered
-correctly less often); when nothing is left to add, it starts over. *Worst* takes prompts from the
-least teachable topics: what the policy can already do. *Shuffled* ranks the prompts in one order
-and picks from another.
-
-Source: ours; eva's own signal is in `harness.eva.informativeness`.
+divided by the square root of its number of names (a deep prompt is answered correctly less often);
+when nothing is left to add, it starts over. *Worst* takes prompts from the least teachable topics.
+*Shuffled* ranks the prompts in one order and picks from another. All are ours.
 """
 
 from __future__ import annotations

@@ -1,17 +1,14 @@
 """The embedded creator: rewrites prompts by the methods of an evolving scheme.
 
 It parses a prompt, changes the task, and renders it again. An in-depth rewrite keeps every name in
-the prompt and stays in its topic; a breadth rewrite moves to an adjacent topic in popularity. The
-creator in the paper's table 17 does the same: rewrites 1 to 3 keep every concept of their parent
-and add one or two, the fourth moves to a neighboring subject. A rewrite adds a name only while the
-prompt has fewer than two, and an item otherwise: the policy can hardly answer deeper prompts, and
-a prompt that is never answered correctly teaches nothing, however it was chosen.
+the prompt and stays in its topic; a breadth rewrite moves to an adjacent topic in popularity, as
+the creator in the paper's table 17 does. A rewrite adds a name only while the prompt has fewer than
+two, and an item otherwise: a prompt that is never answered correctly teaches nothing.
 
-Added names come from the creator's own vocabulary of 15 of each operation's 20 names. How far it
-reaches for them is a factor (`Reach`): its parent's own names, the topic (default), by popularity
-among people, or uniformly over its vocabulary. It never uses the benchmarks' frame, hardly
-lengthens lists, and occasionally fails, as real creators do; such a rewrite is unusable. All this
-was fixed before any metric of eva was computed.
+Added names come from the creator's own vocabulary of 15 of each operation's 20 names; how far it
+reaches for them is a factor (`Reach`). It never uses the benchmarks' frame, hardly lengthens lists,
+and occasionally fails; such a rewrite is unusable. All this was fixed before any metric of eva was
+computed.
 
 Source: paper section 3.3, appendix H.1, tables 12 and 17; distilabel's `EvolInstruct`,
 `EvolComplexity`, `EvolQuality` (designed for better *answers*, applied here to questions) and

@@ -1,7 +1,6 @@
-"""The embedded world's files that ship with the package, and their digests.
+"""The embedded world's files, listed with digests in `card.json`.
 
-`card.json` lists every asset (a file, or a folder for a model) with its digest. An identity is
-`<version>/<asset>@<digest>`; resolving one verifies the bytes on disk.
+An identity is `<version>/<asset>@<digest>`; resolving one verifies the bytes on disk.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""What the freeze of the embedded world covers: every part that determines a number.
-
-These are the world's files, the creator's rewrites of human prompts by scheme and reach, the
-oracle's choices among them, the judges' verdicts, and the profile's hyperparameters.
-"""
+"""What the freeze of the embedded world covers: every part that determines a number."""
 
 from __future__ import annotations
 

@@ -1,10 +1,8 @@
 """The embedded world's judges: oracle and exact match for answers, rules for prompts.
 
-*The oracle judge* scores answers with the oracle and replies in a real judge's format, so the
-scorers that parse it cannot tell the difference. Like real judges it slightly favors longer answers
-on the general benchmark, which is what length control is meant to remove.
-
-*Exact match*: a downstream task's score is its accuracy in %, so a correct answer scores 100.
+The oracle judge replies in a real judge's format, so the scorers that parse it cannot tell the
+difference. Like real judges it slightly favors longer answers on the general benchmark, which is
+what length control is meant to remove.
 
 *Rules* compute a prompt's complexity and quality from its text alone. They stand in for the two
 questions the paper asks a language model about each prompt (table 7), on the same scale of 1 to 5.

@@ -1,8 +1,7 @@
-"""Trains the base policy θ0 on demonstrations.
+"""Trains the base policy θ0, a Gemma-2 of 0.9 million parameters, on demonstrations.
 
-θ0 is a Gemma-2 with about 0.9 million parameters. It sees each demonstration once, with the loss on
-the model's turns only, in two stages: first what the operations do, each under one name and
-without mistakes, from single ones to compositions; then what all the names mean, as far as the
+It sees each demonstration once, with the loss on the model's turns only: first what the operations
+do, each under one name and without mistakes; then what all the names mean, as far as the
 demonstrator knows.
 
 How fast a word's meaning can be relearned is a property of the world. The output layer is not tied
@@ -212,7 +211,7 @@ def resize_names(model: Any, size: float) -> None:
     """Scale the embedding of every name to an RMS of `size`; the model's outputs barely change.
 
     Gemma-2 normalizes each layer's input, so a short embedding means the same as a long one, but a
-    step of a given size rotates it further. The head must not be tied to the embeddings.
+    step of a given size rotates it further.
     """
     import torch
 

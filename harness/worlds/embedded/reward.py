@@ -160,8 +160,7 @@ class RewardConfig:
     pairs: str = "preferences"
     """Name of the random stream that draws the training pairs."""
     pool_batches: int = 1
-    """Batches per pool; a pool of pairs is batched by length to reduce padding. A pool of one
-    batch keeps its order."""
+    """Batches per pool of pairs, which is batched by length; a pool of one keeps its order."""
     compiled: bool = False
     """Compile the graph if there is a C++ compiler; without one the bytes differ."""
 
@@ -233,10 +232,7 @@ def training_batches(config: RewardConfig) -> Iterator[list[NoisyPair]]:
 
 
 def held_out_pairs(config: RewardConfig) -> list[NoisyPair]:
-    """Return unseen pairs with true labels.
-
-    They depend only on the seed and the count, so all models of one seed share them.
-    """
+    """Return unseen pairs with true labels, the same for all models of one seed."""
     rng = random.Random(f"{config.seed}/held-out preferences")
     return [draw_preference(rng, flipped=0.0) for _ in range(config.held_out)]
 
@@ -292,8 +288,7 @@ def held_out_stage(ctx: StageContext) -> Result:
 def best_of_n_stage(ctx: StageContext) -> Result:
     """Score each prompt's highest-reward answer with the judge; ties go to the first.
 
-    The summary also has the mean score of all answers and of the judge's best ones, as the
-    reference points for the selection.
+    The summary has the mean score of all answers and of the best ones, as reference points.
     """
     answers = read_rows(ctx.inputs["completions"] / "completions.parquet")
     ids, rewards = read_rewards(ctx.inputs["rewards"])

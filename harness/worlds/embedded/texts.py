@@ -173,8 +173,7 @@ class Distribution:
     lengths: tuple[int, int]  # shortest and longest list
     frames: int  # number of sentence patterns used, from the first
     weights: tuple[float, ...]
-    """Weight of each name, in the order of `RANKED`, or of each topic, in the order of `TOPICS`, if
-    `topical`."""
+    """Weight of each name, in the order of `RANKED`, or if `topical` of each of `TOPICS`."""
     topical: bool = False  # whether a prompt's names are distinct and uniform within one topic
 
     def draw(self, rng: random.Random, first: tuple[str, ...] | None = None) -> Task:

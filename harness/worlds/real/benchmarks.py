@@ -1,13 +1,9 @@
 """Benchmarks of real models as stages: identities by their files, and judging of answers.
 
-Arena-Hard, AlpacaEval, MT-Bench and plug-in benchmarks are answered and judged with the same code
-and files as in `harness evaluate`. A benchmark's identity is the digest of its questions and its
-judge's instructions; without the files it ends in `not-downloaded`. The judge is a reward model, a
-plug-in's function, or a model at the endpoint configured for `JUDGE`.
-
-Table 9's tasks have questions, prompts and scoring in one package, lm-evaluation-harness, and are
-identified by its version. The answering stage runs the package on the policy's folder and keeps its
-results; the judging stage reads them document by document.
+A benchmark's identity is the digest of its questions and its judge's instructions; without the
+files it ends in `not-downloaded`. Table 9's tasks are all in one package, lm-evaluation-harness,
+and are identified by its version: the answering stage runs it on the policy's folder, the judging
+stage reads its results document by document.
 
 An unavailable score is left out, with the reason in the summary, and never replaced by another
 number under its name. When what was missing becomes available, the stages' settings change.
@@ -58,8 +54,7 @@ TASK_ANSWER_SCHEMA = stage_io.schema_of(
     *("prompt_id", ("turn", stage_io.WHOLE), "conversation", "completion"),
     *(("n_tokens", stage_io.WHOLE), "column", ("value", stage_io.REAL)),
 )
-"""Columns of the tasks' `answers.parquet`: those of every benchmark (with null `n_tokens`), the
-task's column, and the document's value, from 0 to 1."""
+"""Columns of the tasks' `answers.parquet`; `value` is the document's, from 0 to 1."""
 
 
 def benchmark_identity(name: str, declared: Declared) -> str:

@@ -1,15 +1,12 @@
 """A creator that has a language model rewrite prompts, using an evolving scheme's templates.
 
-An evolving scheme is a set of methods; one is drawn uniformly for each rewrite. A method's message
-to the model is a template from a YAML file; the format is described at the top of our own,
-`templates.yaml`. The schemes in another file replace ours verbatim. A parsed `Scheme` is stored in
-a stage's settings; its digest identifies the wording behind a rewrite. The schemes are those of
-table 12 (`evol_quality` applies to prompts what the published method does to *answers*) and
-`appendix_f`, that of online eva, meant for best-of-n trees.
+An evolving scheme is a set of methods, each with a template of the message to the model; one is
+drawn uniformly for each rewrite. A parsed `Scheme` is stored in a stage's settings; its digest
+identifies the wording behind a rewrite. The schemes are those of table 12 (`evol_quality` applies
+to prompts what the published method does to *answers*) and `appendix_f`, that of online eva.
 
 The method and a sample number are drawn from the chain's own RNG, so a chain requests the same
-texts whatever else is evolved alongside it, and a retry requests a different one. An endpoint's
-replies are cached on disk, so a killed stage finds those it already had.
+texts whatever else is evolved alongside it, and a retry requests a different one.
 
 Source: paper sections 3.3 and H.1, table 12, appendices A and F; distilabel 1.3.2 for the methods
 of the first four.
@@ -337,10 +334,7 @@ _MARKS = re.compile(
 
 
 def why_unusable(text: str, parent: str, told: Iterable[str] = ()) -> str | None:
-    """Return why a rewrite is unusable, one of `REASONS`, or None if it is usable.
-
-    `told` has the messages the model was given, without the prompt in them.
-    """
+    """Return why a rewrite is unusable, one of `REASONS`, or None; `told`: the model's messages."""
     said, before = normalised(text), normalised(parent)
     if not said:
         return "empty"

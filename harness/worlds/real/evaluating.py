@@ -1,11 +1,7 @@
 """Has a judge judge answers, scores published judgments, and calibrates judges, outside of runs.
 
-*Evaluation* says the price first. Everything that costs money goes through a client that keeps
-replies, so an interrupted evaluation resumes, and repeating one is free and gives the same output.
-
-*Calibration* has a judge compare answers that others judged. A reward model scores answers one by
-one, so order cannot matter. Other judges see each pair in both orders, with one wording of our own
-for all benchmarks: the result characterizes the judge, not a benchmark.
+Calibration has a judge compare answers that others judged, each pair in both orders, with one
+wording of our own for all benchmarks: the result characterizes the judge, not a benchmark.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 """Pools of human prompts: a hub dataset at a pinned commit, or a local file.
 
-A pool is a list of texts in a fixed order. A hub dataset is identified by its name, commit and
-splits; a file by the digest of its texts, so its format doesn't matter. A file's texts are copied
-into the work folder under their digest when a run is planned. Every format has a column `prompt`: a
-`.jsonl` file with one object per line, a `.parquet` file, or a dataset folder, whose named splits
-are concatenated.
+A hub dataset is identified by its name, commit and splits; a file by the digest of its texts, which
+are copied into the work folder under that digest when a run is planned.
 
 Source: UltraFeedback's prompts as the authors use them, three splits concatenated (paper section 4
 and footnote 5, authors' `shuffle_ds.py`).
@@ -121,8 +118,7 @@ def _kept(name: str) -> list[str] | None:
 def _keep(texts: Sequence[str]) -> str:
     """Copy texts into the work folder unless already there; return their digest.
 
-    Failing to write is not an error: planning and reading work without the copy, and a run checks
-    for it before its first stage.
+    Failing to write is not an error: a run checks for the copy before its first stage.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -196,8 +192,8 @@ SHORTEST = 0.95
 def piece_bounds(size: int, x: int, pieces: int) -> list[int]:
     """Return the `pieces` + 1 boundaries of pieces of x prompts in a pool.
 
-    If the pool is slightly too small for all pieces (UltraFeedback's 59,720 prompts make six "10K"
-    splits), the pieces are smaller, with sizes that differ by at most one.
+    If it is slightly too small for all (UltraFeedback's 59,720 make six "10K" splits), they are
+    smaller, with sizes that differ by at most one.
     """
     if size >= x * pieces:
         return [x * piece for piece in range(pieces + 1)]
@@ -210,10 +206,9 @@ def piece_bounds(size: int, x: int, pieces: int) -> list[int]:
 
 
 def positions(size: int, seed: int, x: int, pieces: int, first: int, count: int) -> list[int]:
-    """Return the positions in the pool of some pieces' prompts, in order.
+    """Return the positions in the pool of `count` prompts from `first` on, both multiples of x.
 
-    They start at prompt `first` and span `count` prompts, both multiples of x. The shuffle depends
-    on the seed alone, so pieces of one seed never share a prompt. It matches
+    The shuffle depends on the seed alone, so pieces of one seed never share a prompt, and matches
     `datasets.Dataset.shuffle(seed=...)`: with the authors' seed, 8964, the order is theirs.
     """
     bounds = piece_bounds(size, x, pieces)

@@ -1,8 +1,7 @@
-"""External reward models: a hub model, or a function of prompt and answers.
+"""External reward models: a hub model, or a plug-in's function of prompt and answers.
 
-A profile names either in `reward_models`. A function is identified by its plug-in and version
-(`brevity@my_file-1`), a shipped one by its version (`math@1`), and one with its own model by that
-too (`two_heads@my_file-1:owner/name@<commit>`), so a stage's identity says what gave the rewards.
+An identity says what gave the rewards: `brevity@my_file-1` for a function of a plug-in's version,
+`two_heads@my_file-1:owner/name@<commit>` for one with its own model.
 """
 
 from __future__ import annotations

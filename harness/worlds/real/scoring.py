@@ -97,11 +97,7 @@ def ask_about_all(
 
 
 def only_field(reply: str, name: str) -> Any:
-    """Return the only field of the JSON object that makes up a reply, or None.
-
-    A code fence around the object is allowed; text before or after it, other fields or a second
-    object are not.
-    """
+    """Return the only field of the JSON object that makes up a reply, fenced or not, or None."""
     fenced = _FENCED.fullmatch(reply.strip())
     try:
         found = read_json(fenced[1] if fenced else reply)
@@ -171,10 +167,7 @@ def scorer_of(
 
 
 def tree_score(scorer: ServedModel) -> Callable[[str], float]:
-    """Return the score for growing a best-of-n tree: complexity plus quality.
-
-    A prompt that lacks either scores -inf, and so loses to every prompt that has both.
-    """
+    """Return complexity plus quality, by which best-of-n trees grow; -inf where one is missing."""
 
     def score(text: str) -> float:
         try:

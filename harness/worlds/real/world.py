@@ -1,12 +1,8 @@
 """Resolves a profile's names: to identities while runs are planned, to objects while stages run.
 
-Identities say what is on this machine, e.g. `google/gemma-2-9b-it@<commit>`. Without the files they
-end in `not-downloaded`, so a run can be planned and priced before anything is downloaded.
-
-A model at an endpoint is identified by its name there. A judge's prompt is part of the benchmark's
-files and so of its identity. A creator is spelled out in the settings: the model's name, its
-sampling, the scheme's messages verbatim, and the version of the rules for unusable rewrites. So the
-templates file is read once, while a run is planned.
+Identities say what is on this machine, e.g. `google/gemma-2-9b-it@<commit>`; without the files they
+end in `not-downloaded`, so a run can be planned and priced first. A model at an endpoint is
+identified by its name there; a creator is spelled out in the settings, with its messages verbatim.
 """
 
 from __future__ import annotations
@@ -256,7 +252,6 @@ class HubRuntime:
     """Loads hub models, and queries those at endpoints."""
 
     def resolve(self, identity: str) -> Path:
-        """Return the folder of a model's files, after checking them against the identity."""
         plain, told = without_arguments(identity)
         if not told:
             return folder_of(plain)
@@ -272,8 +267,7 @@ class HubRuntime:
     def human_prompts(self, settings: Mapping[str, Json]) -> dict[int, str]:
         """Return a stage's human (or matched) prompts by their positions in the pool.
 
-        The pool is the same for every seed; the seed only shuffles it before it is cut, so pieces
-        of one seed never overlap (authors' code, `shuffle_ds.py`).
+        The seed only shuffles the pool before it is cut, so pieces of one seed never overlap.
         """
         pool = prompts.read_pool(settings)
         return {at: pool[at] for at in prompts.cut(settings, len(pool))}
