@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -156,30 +156,16 @@ def show_table(table: Table) -> ShownTable:
     return ShownTable(table=table, recipes=recipes, gains=gains)
 
 
-class Ours(Strict):
-    tables: int
-    runs: int
-    """Runs in no table of the paper."""
-
-
 class Validation(Output):
     """How much is declared, and every problem with it."""
 
     ok: bool
     tables: int
-    """Tables of the paper."""
     figures: int
-    figure_claims: int
-    """Claims of the paper outside tables."""
     profiles: int
     sweeps: int
-    deviations: int
-    """Places where the paper and its code disagree, where the paper leaves something open, or where
-    a profile departs from it."""
     runs: int
-    """Distinct runs in the paper's tables."""
-    paper_values: int
-    ours: Ours
+    """Distinct runs behind the tables."""
     files: list[str]
     """The user's own files checked with them: tables, profiles and sweeps."""
     problems: list[Problem]
@@ -206,25 +192,21 @@ def validate(files: Sequence[str] = ()) -> Validation:
     tables = read(declared.load_tables) or {}
     # With broken tables, figures' references cannot be checked.
     figures = read(lambda: load_figures(tables or None)) or {}
-    claims, parted, _ = read(figure_claims), read(deviations), read(the_paper)
+    read(figure_claims)
+    read(deviations)
+    read(the_paper)
     profiles, sweeps = read(load_profiles) or {}, read(load_sweeps) or {}
     for file, load in _shipped():
         read(load, display_path(file))
     for own in files:
         read(partial(_own, own), own)
-    paper = [table for table in tables.values() if not table.is_ours]
-    ours = [table for table in tables.values() if table.is_ours]
     return Validation(
         ok=not problems,
-        tables=len(paper),
+        tables=len(tables),
         figures=len(figures),
-        figure_claims=sum(len(place.claims) for place in claims.figures) if claims else 0,
         profiles=len(profiles),
         sweeps=len(sweeps),
-        deviations=sum(map(len, dict(parted).values())) if parted else 0,
-        runs=len(_runs(paper)),
-        paper_values=sum(table.paper_values for table in paper),
-        ours=Ours(tables=len(ours), runs=len(_runs(ours) - _runs(paper))),
+        runs=len({run for it in tables.values() for row in it.rows for run in it.recipes(row)}),
         files=list(files),
         problems=sorted(problems),
     )
@@ -250,13 +232,9 @@ def _shipped() -> Iterator[tuple[Path, Callable[[], object]]]:
     from harness.endpoint.prices import SHIPPED, read_prices
     from harness.registry.documents import read_yaml
     from harness.registry.training import CONFIGURATIONS
-    from harness.worlds.real.creator import OWN_TEMPLATES, read_templates
+    from harness.worlds.real.creator import TEMPLATES, read_templates
 
-    yield OWN_TEMPLATES, partial(read_templates, OWN_TEMPLATES)
+    yield TEMPLATES, read_templates
     yield SHIPPED, read_prices
     for file in sorted(CONFIGURATIONS.glob("*.yaml")):
         yield file, partial(read_yaml, file)
-
-
-def _runs(tables: Iterable[Table]) -> set[str]:
-    return {run for table in tables for row in table.rows for run in table.recipes(row)}

@@ -139,14 +139,9 @@ def validate(files: FilesArgument = None, as_json: common.JsonOption = False) ->
     if not found.ok:
         raise RegistryError(found.problems)
     console().print(
-        f"All declarations are valid: {counted(found.tables, 'table')} of the paper with "
-        f"{counted(found.paper_values, 'paper value')} and "
-        f"{counted(found.runs, 'distinct run')}, {counted(found.ours.tables, 'table')} of ours "
-        f"with {counted(found.ours.runs, 'further run')}, {counted(found.figures, 'figure')}, "
-        f"{counted(found.figure_claims, 'claim')} outside tables, "
-        f"{counted(found.profiles, 'profile')}, {counted(found.sweeps, 'sweep')}, "
-        f"{counted(found.deviations, 'deviation')}; templates and prices are valid "
-        "too."
+        f"All declarations are valid: {counted(found.tables, 'table')} with "
+        f"{counted(found.runs, 'distinct run')}, {counted(found.figures, 'figure')}, "
+        f"{counted(found.profiles, 'profile')}, {counted(found.sweeps, 'sweep')}."
     )
     if found.files:
         common.print_all([unbroken(f"Your own are valid too: {', '.join(found.files)}.")])
