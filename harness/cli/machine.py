@@ -217,7 +217,7 @@ def freeze(
     `harness verify` fails where it has changed since, or where a published row of eva is older.
     """
     from harness.registry.declared import named_profile
-    from harness.worlds.frozen import freeze_world
+    from harness.worlds.profile_freeze import freeze_world
 
     found = Frozen(**vars(freeze_world(named_profile(profile))))
     emit(found, as_json, lambda it: [f"Frozen at {it.at}: {len(it.parts)} parts."])

@@ -17,7 +17,7 @@ import typer
 
 from harness.cli import common
 from harness.cli.common import console, note, print_json, unbroken
-from harness.cli.plan import left_out, show_plan
+from harness.cli.plan import left_out
 from harness.cli.report import show as show_report
 from harness.project import work_dir
 from harness.selection.names import Format, again
@@ -26,7 +26,7 @@ from harness.words import counted, duration
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from harness.runtime import Awaited, EngineOptions, Event, Tally
+    from harness.runtime import Awaited, Event, Tally
     from harness.selection.experiment import Experiment
     from harness.selection.reporting import Reports
 
@@ -34,22 +34,6 @@ if TYPE_CHECKING:
 
 REDRAWN_A_SECOND = 2
 
-FailFastOption = Annotated[
-    bool,
-    common.option(
-        "--fail-fast/--keep-going",
-        None,
-        "Stop at the first failure, or run what can still run.",
-    ),
-]
-DryRunOption = Annotated[
-    bool,
-    common.option(
-        "--dry-run",
-        None,
-        "Show the plan; compute nothing.",
-    ),
-]
 BudgetOption = Annotated[
     float | None,
     common.option("--budget-usd", "B", "Send no request to an endpoint that could pass B dollars."),
@@ -64,8 +48,6 @@ def run(
     asked: common.RunArguments,
     engine: common.EngineChoice,
     budget_usd: BudgetOption = None,
-    fail_fast: FailFastOption = False,
-    dry_run: DryRunOption = False,
     as_json: common.JsonOption = False,
 ) -> None:
     """Run what is missing of a table, track it in MLflow, and report it.
@@ -76,24 +58,11 @@ def run(
     report.
     """
     planned = asked.experiment.plan(jobs=asked.jobs, budget_usd=budget_usd)
-    if dry_run:
-        show_plan(planned, as_json)
-        raise typer.Exit(0)
-    _compute(planned, engine.options, fail_fast, as_json)
-
-
-def _compute(
-    planned: Experiment,
-    engine: EngineOptions,
-    fail_fast: bool,
-    as_json: bool,
-) -> None:
     out = console(stderr=as_json)
     common.print_all([planned.summary.headline, *left_out(planned.summary)], out)
     with common.watching() as show:
         report = planned.run(
-            engine=engine,
-            fail_fast=fail_fast,
+            engine=engine.options,
             watch=_progress(planned, stderr=as_json),
             on_note=note,
             on_tracking=show,

@@ -71,9 +71,6 @@ class CreatorModel(Strict):
     methods: tuple[Method, ...]
     online_method: Method = "evol_instruct"
     """Evolving method for online runs, whose recipes name none."""
-    templates: str | None = None
-    """File of prompt templates that replaces this project's own; a relative path is resolved as for
-    prompts."""
     scorer: str | None = None
     """Model that scores prompts for best-of-n trees, by its name at an endpoint; null for the
     embedded scores."""

@@ -151,7 +151,7 @@ def _verify_freeze(origins: Mapping[str, Any]) -> None:
 
     `origins` are those of the published tables and figures, by location.
     """
-    from harness.worlds.frozen import freeze_of
+    from harness.worlds.profile_freeze import freeze_of
 
     profiles = all_profiles()
     for name in dict.fromkeys(place.partition("/")[0] for place in origins):

@@ -84,7 +84,6 @@ class Engine:
     log_dir: Path
     _: KW_ONLY
     jobs: int | None = None
-    fail_fast: bool = False
     on_event: Callable[[Event], None] = lambda event: None
     preload: Sequence[str] = ()
     fallback: Mapping[str, float] = field(default_factory=dict)
@@ -238,17 +237,12 @@ class _Run:
         return lambda stage: room(stage.kind)
 
     def _stop(self) -> list[Event]:
-        """Drop what is left if the disk is full, or after a failure with `fail_fast`."""
-        if self._disk_full:
-            left = self._schedule.drop_all(but=self._crew.at_work)
-            self._elsewhere.clear()
-            return self._skip(left, "not started, since the disk is full")
-        if not (self._engine.fail_fast and self.failed):
+        """Drop what is left if the disk is full."""
+        if not self._disk_full:
             return []
-        self._crew.stop()
+        left = self._schedule.drop_all(self._crew.at_work)
         self._elsewhere.clear()
-        first = next(iter(self.failed)).title
-        return self._skip(self._schedule.drop_all(), f"stopped when {first} failed")
+        return self._skip(left, "not started, since the disk is full")
 
     def _take_in(self, stage: Stage, message: Message) -> list[Event]:
         match message["event"]:

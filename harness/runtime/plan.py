@@ -142,7 +142,7 @@ class Schedule:
     def put_back(self, stage: Stage) -> None:
         insort(self._ready, stage, key=self._urgency)
 
-    def drop_all(self, *, but: Collection[Stage] = ()) -> list[Stage]:
+    def drop_all(self, but: Collection[Stage]) -> list[Stage]:
         """Settle all remaining stages, started or not, except `but`; return them in plan order."""
         dropped = [stage for stage in self._unsettled.values() if stage not in but]
         self._unsettled = {stage.fingerprint: stage for stage in but}

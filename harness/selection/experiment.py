@@ -77,7 +77,6 @@ class Experiment(Request):
         jobs: int | None = None,
         *,
         engine: EngineOptions = LOCAL,
-        fail_fast: bool = False,
         on_event: Callable[[Event], None] = ignore,
         watch: AbstractContextManager[Callable[[Event], None]] | None = None,
         on_note: Say = ignore,
@@ -92,7 +91,6 @@ class Experiment(Request):
             seeds: Root seeds; by default the experiment's, else 0 to 2.
             jobs: Number of workers; one per core by default.
             engine: Where stages are computed; this machine by default.
-            fail_fast: Stop at the first failure instead of continuing with independent stages.
             on_event: Called with the engine's events as they happen.
             watch: Entered while stages are computed; yields another such callback.
             on_note: Called with messages about what will not be measured, and an unavailable
@@ -109,7 +107,7 @@ class Experiment(Request):
         planned = self
         if seeds is not None or jobs is not None:
             planned = self.plan(seeds, jobs or self.jobs, budget_usd=self.budget_usd)
-        run = Running(planned, engine, fail_fast, on_note, on_tracking)
+        run = Running(planned, engine, on_note, on_tracking)
         return run.run(watch or nullcontext(on_event), on_report)
 
     def report(self, seeds: Seeds = None, on_note: Say = ignore) -> Reports:

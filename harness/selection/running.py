@@ -34,7 +34,6 @@ class Running:
 
     experiment: Request
     engine: runtime.EngineOptions
-    fail_fast: bool
     on_note: Say
     on_tracking: Say
 
@@ -98,7 +97,7 @@ class Running:
 
         turns = Turns(it.profile, max(1, len(visible_gpus())))
         logs = work_dir() / "logs" / "servers" / f"{os.getpid()}"
-        return ServedRun(turns, it.store, logs, compute, on_event, self.fail_fast).run(it.pending)
+        return ServedRun(turns, it.store, logs, compute, on_event).run(it.pending)
 
     def _engine(self, stages: Sequence[Stage], on_event: Observe) -> runtime.Engine:
         it = self.experiment
@@ -115,7 +114,6 @@ class Running:
             stages,
             jobs=jobs,
             where=self.engine,
-            fail_fast=self.fail_fast,
             on_event=on_event,
             **more,
         )

@@ -57,7 +57,6 @@ class ServedRun:
     logs: Path
     compute: Compute
     on_event: Observe
-    fail_fast: bool = False
     finished: list[Stage] = field(default_factory=list)
     failed: dict[Stage, str] = field(default_factory=dict)
     skipped: dict[Stage, str] = field(default_factory=dict)
@@ -123,8 +122,6 @@ class ServedRun:
 
     def _kept_from(self, stage: Stage) -> str | None:
         """Return why a stage is skipped, or None if it is not."""
-        if self.fail_fast and self.failed:
-            return f"stopped when {next(iter(self.failed)).title} failed"
         lost = (s for s in stage.inputs.values() if s in self.failed or s in self.skipped)
         found = next(lost, None)
         return None if found is None else f"needs {found.title}"

@@ -36,7 +36,7 @@ MISTAKES = {
     "run table4 --jobs 0": "jobs is 0",
     "plan table8 --profile single-gpu": "`rloo`; on `laptop`, `micro`, `paper` it can",
     "report table3": "table 3 of the paper defines the informativeness metrics",
-    "run tabel4 --dry-run": "did you mean `table4`?",
+    "run tabel4": "did you mean `table4`?",
     "report table4 --json --format markdown": "contradict each other",
     "report nothing": "there is no table `nothing`",
     "report all-offline --publish --json": "leave out the other options",

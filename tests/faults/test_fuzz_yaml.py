@@ -22,7 +22,6 @@ from harness.registry.documents import Problem, RegistryError, parse_yaml
 from harness.registry.figures import load_figures
 from harness.registry.profile import load_profiles
 from harness.sweep.declaration import FOLDER, load_sweeps
-from harness.worlds.real.creator import OWN_TEMPLATES, read_templates
 
 EXPERIMENTS, ABLATIONS = declaration_dirs()
 TABLES = load_tables()
@@ -35,7 +34,6 @@ KINDS: dict[str, tuple[Path, Callable[[Path], Any]]] = {
     "sweep": (FOLDER / "online-evolve.yaml", lambda path: load_sweeps(path.parent)),
     "claims": (EXPERIMENTS / "claims" / "figures.yaml", figure_claims),
     "deviations": (EXPERIMENTS / "deviations.yaml", deviations),
-    "templates": (OWN_TEMPLATES, read_templates),
     "prices": (SHIPPED, read_prices),
 }
 """A file of each kind that people write, and what reads it."""

@@ -22,14 +22,13 @@ from harness.errors import HarnessError
 from harness.eva.evolving import Prompt
 from harness.pipeline.algorithm import Planner, Run
 from harness.pipeline.steps import evolve_stage
-from harness.registry.documents import RegistryError
 from harness.registry.profile import Profile
 from harness.registry.recipe import Recipe
 from harness.runtime import Plan, Stage, Store
 from harness.worlds.embedded import files
 from harness.worlds.embedded.creator import EmbeddedCreator
 from harness.worlds.embedded.texts import read_prompts
-from harness.worlds.lookup import runtime_of, world_of
+from harness.worlds.lookup import world_of
 from harness.worlds.real.creator import Scheme, load_scheme
 from harness.worlds.real.world import HubRuntime
 
@@ -126,37 +125,16 @@ def test_where_the_endpoint_is_changes_no_stage(
     assert stage_of(planned(profile), "evolve").fingerprint == here
 
 
-def test_model_sampling_scheme_and_words_are_each_part_of_the_fingerprint(
-    profile: Profile, tmp_path: Path
-) -> None:
-    words = tmp_path / "words.yaml"
-    words.write_text(
-        "version: 1\nschemes:\n  evol_instruct:\n    frames: {f: '{instruction} {prompt}'}\n"
-        "    methods: {breadth: {frame: f, instruction: 'Other than'}}\n"
-    )
+def test_model_sampling_and_scheme_are_each_part_of_the_fingerprint(profile: Profile) -> None:
     profiles = [
         profile,
         with_creator(profile, source="another"),
         with_creator(profile, temperature=0.5),
-        with_creator(profile, templates=str(words)),
     ]
     runs = [planned(p) for p in profiles]
     runs += [planned(profile, method="appendix_f"), planned(profile, method="self_instruct")]
     stages = [stage_of(run, "evolve") for run in runs]
     assert len({stage.fingerprint for stage in stages}) == len(stages)
-    creator = runtime_of(str(stages[3].settings["creator"])).evolver(stages[3].settings).creator
-    assert creator.scheme.messages == {"breadth": "Other than {prompt}"}  # type: ignore[attr-defined]
-    other = tmp_path / "renamed.yaml"
-    other.write_text("# The same words.\n" + words.read_text())
-    again = stage_of(planned(with_creator(profile, templates=str(other))), "evolve")
-    assert again.fingerprint == stages[3].fingerprint
-
-
-def test_words_that_cannot_be_used_stop_the_planning(profile: Profile, tmp_path: Path) -> None:
-    words = tmp_path / "words.yaml"
-    words.write_text("version: 1\nschemes:\n  evol_instruct: {frames: {}, methods: {}}\n")
-    with pytest.raises(RegistryError, match=r"words.yaml:3: `evol_instruct` has no method"):
-        planned(with_creator(profile, templates=str(words)))
 
 
 @dataclass(frozen=True)

@@ -136,17 +136,6 @@ def test_a_failure_costs_its_dependants_only_and_is_tried_again(tmp_path: Path) 
     assert list(again.failed) == [bad["refuses"]]
 
 
-def test_fail_fast_ends_what_runs_and_starts_nothing_more(tmp_path: Path) -> None:
-    """The gated stage begins the longer chain, so it has the first worker, for ever."""
-    gated, later = toy("gated", gate=str(tmp_path / "closed")), toy("draw", number=1)
-    targets = [toy("total", gated, label="long chain"), toy("raises"), later]
-    outcome = run(tmp_path, targets, jobs=2, fail_fast=True)
-    assert list(outcome.failed) == [targets[1]]
-    assert set(outcome.skipped) == {gated, targets[0], later}
-    assert set(outcome.skipped.values()) == {f"stopped when {targets[1].title} failed"}
-    assert leftovers(tmp_path) == []
-
-
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """Mount a disk of 256 KiB for the test."""

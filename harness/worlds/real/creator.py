@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -27,10 +27,9 @@ from pydantic import Field, model_validator
 from harness.endpoint.client import PATIENCE, ServedModel, work_through
 from harness.endpoint.errors import UnansweredError
 from harness.endpoint.request import ChatRequest, Message
-from harness.errors import HarnessError, UserError
+from harness.errors import HarnessError
 from harness.eva.evolving import Evolution, Grow, MapFn, NoReplyError, Prompt, Rewrite
-from harness.registry import documents
-from harness.registry.documents import Document, Problem
+from harness.registry.documents import read_declared
 from harness.runtime.stage import fingerprint_of
 from harness.strict import Strict
 
@@ -51,12 +50,9 @@ METHODS: Mapping[str, tuple[str, ...]] = {
 }
 """The methods of each scheme; `templates.yaml` says what each does to a prompt."""
 
-OWN_TEMPLATES = Path(__file__).resolve().parent / "templates.yaml"
-"""This project's own templates."""
+TEMPLATES = Path(__file__).resolve().parent / "templates.yaml"
 
 PROMPT, INSTRUCTION = "{prompt}", "{instruction}"
-
-_PLACEHOLDER = re.compile(r"\{[A-Za-z_]\w*\}")
 
 
 class ReplyFormat(Strict):
@@ -109,7 +105,7 @@ class _TemplatesFile(Strict):
 
 
 class Scheme(Strict):
-    """An evolving scheme with the wording of some file; stored in a stage's settings."""
+    """An evolving scheme with its wording; stored in a stage's settings."""
 
     name: str
     """The scheme, as in `METHODS`."""
@@ -135,59 +131,13 @@ class Scheme(Strict):
         return self.messages[method].replace(PROMPT, prompt)
 
 
-def load_scheme(name: str, path: Path | None = None) -> Scheme:
-    """Return a scheme from a file, or our own version if the file lacks it."""
-    if name not in METHODS:
-        raise UserError(f"there is no evolving scheme `{name}`{documents.nearest(name, METHODS)}")
-    if path is not None and name in (given := read_templates(path)):
-        return given[name]
-    return read_templates(OWN_TEMPLATES)[name]
+def load_scheme(name: str) -> Scheme:
+    return read_templates()[name]
 
 
-def read_templates(path: Path) -> dict[str, Scheme]:
-    """Read and check a templates file."""
-    file, document = documents.read_declared(path, _TemplatesFile, "`version` and `schemes`")
-    problems = [p for name, s in file.schemes.items() for p in _problems(document, name, s)]
-    if problems:
-        raise documents.RegistryError(problems)
+def read_templates() -> dict[str, Scheme]:
+    file, _ = read_declared(TEMPLATES, _TemplatesFile, "`version` and `schemes`")
     return {name: scheme.composed(name) for name, scheme in file.schemes.items()}
-
-
-def _problems(document: Document, name: str, scheme: _Scheme) -> Iterator[Problem]:
-
-    def wrong(text: str, *place: str) -> Problem:
-        return document.problem(("schemes", name, *place), text)
-
-    if name not in METHODS:
-        yield wrong(f"there is no evolving scheme `{name}`{documents.nearest(name, METHODS)}")
-        return
-    if not scheme.methods:
-        yield wrong(f"`{name}` has no method; give one at least", "methods")
-    told: list[tuple[str, tuple[str, ...], tuple[str, ...]]]
-    told = [(scheme.system or "", (), ("system",))]
-    told += [
-        (text, (PROMPT, INSTRUCTION), ("frames", frame)) for frame, text in scheme.frames.items()
-    ]
-    told += [
-        (given.instruction, (PROMPT,), ("methods", method, "instruction"))
-        for method, given in scheme.methods.items()
-    ]
-    for text, known, place in told:
-        for found in sorted(set(_PLACEHOLDER.findall(text)) - set(known)):
-            what = " ".join(place)
-            yield wrong(f"{what} has the placeholder {found}, which nothing fills in", *place)
-        if INSTRUCTION in known and INSTRUCTION not in text:
-            yield wrong(f"{' '.join(place)} lacks {INSTRUCTION}, where a method's words go", *place)
-    for method, given in scheme.methods.items():
-        if method not in METHODS[name]:
-            near = documents.nearest(method, METHODS[name])
-            yield wrong(f"`{name}` has no method `{method}`{near}", "methods", method)
-        framed = scheme.frames.get(given.frame)
-        if framed is None:
-            near = documents.nearest(given.frame, scheme.frames)
-            yield wrong(f"there is no frame `{given.frame}`{near}", "methods", method, "frame")
-        elif PROMPT not in framed + given.instruction:
-            yield wrong(f"neither `{method}` nor its frame has {PROMPT}", "methods", method)
 
 
 @dataclass(frozen=True)

@@ -121,8 +121,7 @@ class EndpointCreation:
         if own is not None:
             said = {"creator": f"{model.source}/{scheme}", "rewriting": rewriting}
             return {**said, **plugin_settings(scheme)}
-        own_words = Path(model.templates) if model.templates else None
-        templates = creator.load_scheme(scheme, own_words)
+        templates = creator.load_scheme(scheme)
         return {
             "creator": f"{model.source}/{scheme}@{templates.digest[:DIGITS]}",
             "rewriting": {**rewriting, "templates": templates.model_dump()},

@@ -10,7 +10,7 @@ import pytest
 from harness.registry.profile import Profile
 from harness.worlds.embedded import creator, files, freeze, judge
 from harness.worlds.freeze import FROZEN, Freeze, read_freeze
-from harness.worlds.frozen import freeze_of, freeze_world
+from harness.worlds.profile_freeze import freeze_of, freeze_world
 
 pytestmark = pytest.mark.usefixtures("shipped_world")
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from harness.registry.profile import Profile, load_profiles
-from harness.worlds.frozen import freeze_of
 from harness.worlds.instructions import freeze, rules
 from harness.worlds.instructions.creator import METHODS
 from harness.worlds.instructions.tasks import PARTS, prompts
+from harness.worlds.profile_freeze import freeze_of
 
 
 @pytest.fixture(scope="module")

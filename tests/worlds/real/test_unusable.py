@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from harness.worlds.real.creator import (
     MORE,
-    OWN_TEMPLATES,
     PROMPT,
     REASONS,
     TIMES,
@@ -20,7 +19,7 @@ PARENT = "How do I plant tomatoes on a small balcony?"
 GOOD = "How do I plant tomatoes on a small, shady balcony that cannot carry more than 80 kg?"
 TOLD = [
     message.replace(PROMPT, "\n")
-    for scheme in read_templates(OWN_TEMPLATES).values()
+    for scheme in read_templates().values()
     for message in scheme.messages.values()
 ]
 
