@@ -14,7 +14,6 @@ from harness.errors import HarnessError, UserError
 from harness.evaluation.options import EvaluateOptions, LmEvalOptions
 from harness.extensions import BENCHMARKS, benchmark_place
 from harness.project import benchmarks_dir, work_dir
-from harness.selection.names import parse_names
 from harness.strict import Strict
 
 if TYPE_CHECKING:
@@ -131,11 +130,9 @@ def lm_eval(options: LmEvalOptions, as_json: common.JsonOption = False) -> None:
     from harness.evaluation.benchmarks import lm_eval as tasks
     from harness.evaluation.scores import Evaluated
 
-    columns = parse_names(options.tasks)
-    asked = tasks.TASKS if columns is None else tasks.tasks_of(columns)
     if options.results is None:
         raise UserError("There is nothing to score; give the file that lm-eval wrote in --results")
-    found = tasks.evaluate_results(tasks.read_results(options.results), options.model, asked)
+    found = tasks.evaluate_results(tasks.read_results(options.results), options.model)
     done = Evaluated([found], options.results)
     _show_done(done, track=options.track, as_json=as_json)
 

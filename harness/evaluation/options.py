@@ -111,7 +111,5 @@ class LmEvalOptions(BaseModel):
     """Results that lm-eval wrote."""
     model: Annotated[str | None, OptionHelp("NAME", "the file's")] = None
     """The model's name in scores."""
-    tasks: Annotated[str | None, OptionHelp("A,B", "all six")] = None
-    """Columns of table 9."""
     track: bool = True
     """Write the scores to MLflow as well."""

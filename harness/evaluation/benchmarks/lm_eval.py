@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -76,14 +76,6 @@ TASKS = (
     LmEvalTask("gsm_plus", "gsm_plus_mini", "exact_match", "strict-match", 2400, _FILTER),
     LmEvalTask("mmlu_pro", "leaderboard_mmlu_pro", "acc", "none", 12032),
 )
-
-
-def tasks_of(columns: Sequence[str]) -> Sequence[LmEvalTask]:
-    by_column = {task.column: task for task in TASKS}
-    unknown = [name for name in columns if name not in by_column]
-    if unknown:
-        raise UserError(f"Table 9 has no column `{unknown[0]}`; it has {', '.join(by_column)}")
-    return [by_column[name] for name in columns]
 
 
 def installed() -> bool:
@@ -155,9 +147,7 @@ def read_results(path: Path) -> dict[str, Any]:
     return found
 
 
-def evaluate_results(
-    results: Results, model: str | None = None, tasks: Sequence[LmEvalTask] = TASKS
-) -> Evaluation:
+def evaluate_results(results: Results, model: str | None = None) -> Evaluation:
     """Score lm-eval's results: one column per task, in percent; one not run is missing."""
     by_task = {**results["results"], **(results.get("groups") or {})}
     scores: dict[str, float | None] = {}
@@ -165,7 +155,7 @@ def evaluate_results(
     facts: dict[str, dict[str, Any]] = {}
     notes: dict[str, str] = {}
     run = missing = 0
-    for task in tasks:
+    for task in TASKS:
         metrics = by_task.get(task.name)
         scores[task.column] = intervals[task.column] = None
         if not isinstance(metrics, Mapping) or task.key not in metrics:
@@ -184,7 +174,7 @@ def evaluate_results(
         if task.assumption:
             notes[task.column] = task.assumption
     if not facts:
-        names = ", ".join(task.name for task in tasks)
+        names = ", ".join(task.name for task in TASKS)
         raise UserError(f"The results hold none of the tasks {names}; run one of them")
     if results.get("chat_template"):
         notes["chat template"] = "one was applied; the paper's runs had none"
