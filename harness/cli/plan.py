@@ -11,7 +11,6 @@ from harness.cli import common
 from harness.cli.common import emit, text_table, unbroken
 
 if TYPE_CHECKING:
-    from harness.selection.experiment import Experiment
     from harness.selection.planning import PlanSummary
 
 app = typer.Typer(rich_markup_mode=None)
@@ -33,10 +32,7 @@ def plan(
     The time is scaled from finished stages in this store. Requests to paid endpoints are listed
     with their price. `all-offline` and `all` skip the tables that the profile can't run.
     """
-    show_plan(asked.experiment.plan(jobs=asked.jobs), as_json, full)
-
-
-def show_plan(planned: Experiment, as_json: bool, full: bool = False) -> None:
+    planned = asked.experiment.plan(jobs=asked.jobs)
     emit(planned.summary, as_json, lambda summary: _text(summary, planned.again, full))
 
 

@@ -18,11 +18,7 @@ OUTPUTS = {
     "show": ("harness.overview:ShownTable", "harness.overview:ShownFigure"),
     "validate": ("harness.overview:Validation",),
     "plan": ("harness.selection.planning:PlanSummary",),
-    "run": (
-        "harness.report.model:Cell[]",
-        "harness.report.figures.report:FigureReport",
-        "harness.selection.planning:PlanSummary",
-    ),
+    "run": ("harness.report.model:Cell[]", "harness.report.figures.report:FigureReport"),
     "sync": ("harness.cli.store:Syncs",),
     "store path": ("harness.cli.store:Checkpoint",),
     "evaluate fetch": ("harness.cli.evaluate:FetchedFiles",),
