@@ -246,8 +246,10 @@ def test_a_benchmark_and_a_judge_of_ones_own_score_and_are_asked_once(
     assert "3 requests answered" in newer.stderr
     kept = tmp_path / "work" / "evaluations" / "brevity" / "me" / "letters"
     assert {p.name for p in kept.iterdir()} == {
-        "answers.jsonl", "evaluation.json", "judgments.jsonl", "replies.json",
-    }  # fmt: skip
+        "answers.jsonl",
+        "evaluation.json",
+        "judgments.jsonl",
+    }
     asked = {"data": tmp_path / "data", "answers": tmp_path / "data" / "answers.jsonl"}
     (scored,) = package.evaluate("brevity", judge="letters", **asked, track=False)
     (read,) = package.evaluate("brevity", judgments=kept / "judgments.jsonl", track=False)

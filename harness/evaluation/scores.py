@@ -216,7 +216,6 @@ def tally(
 FILE = "evaluation.json"
 ANSWERS = "answers.jsonl"
 JUDGMENTS = "judgments.jsonl"
-REPLIES = "replies.json"
 
 
 def folder_of(root: Path, benchmark: str, model: str, judge: str | None) -> Path:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.evaluation.scores import REPLIES, Kept, load
+from harness.evaluation.scores import Kept, load
 from harness.registry.declared import all_profiles
 from harness.registry.objective import SweepObjective
 from harness.report.publication import REPORT, check_files
@@ -104,7 +104,6 @@ def _evaluation(path: Path) -> Record:
     found = load(path)
     source, finished = found.source, milliseconds(found.finished)
     benchmark, judge = found.benchmark, found.judge or "not said"
-    replies = path.parent / REPLIES
     return Record(
         experiment=f"evaluations/{benchmark}",
         note=f"One run for each model, judge and data that harness evaluate scored on {benchmark}. "
@@ -129,7 +128,6 @@ def _evaluation(path: Path) -> Record:
         },
         tags={
             "folder": str(path.parent),
-            "replies": str(replies) if replies.is_file() else "none",
             "n": str(found.n),
             "n_missing": str(found.n_missing),
             **{f"note.{name}": text[:LONGEST_TAG] for name, text in found.notes.items()},

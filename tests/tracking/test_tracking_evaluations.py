@@ -13,7 +13,7 @@ from mlflow import MlflowClient
 from harness.errors import HarnessError
 from harness.evaluation.benchmarks.mt_bench import MtBench
 from harness.evaluation.files import Question
-from harness.evaluation.scores import all_kept, folder_of, keep, load, write_json
+from harness.evaluation.scores import all_kept, folder_of, keep, load
 from harness.tracking import Mlflow, evaluation_records
 from harness.tracking.connection import default_uri
 from harness.tracking.record import Record, metric_name
@@ -32,7 +32,6 @@ def kept(work: Path, judge: str = "gpt-4o-mini", score: float = 7.0) -> Path:
     questions = [Question("0", "math", ()), Question("1", "coding", ())]
     (found,) = MtBench.evaluations(records, questions)
     folder = folder_of(work / "evaluations", "mt_bench", "m/1", judge)
-    write_json(folder / "replies.json", [])
     return keep(folder, found, SOURCE, COST)
 
 
@@ -41,7 +40,7 @@ def record_of(path: Path) -> Record:
     return record
 
 
-def test_a_record_holds_what_was_scored_by_whom_and_where_the_replies_are(tmp_path: Path) -> None:
+def test_a_record_holds_what_was_scored_and_by_whom(tmp_path: Path) -> None:
     path = kept(tmp_path)
     record = record_of(path)
     assert record.experiment == "evaluations/mt_bench"
@@ -60,7 +59,6 @@ def test_a_record_holds_what_was_scored_by_whom_and_where_the_replies_are(tmp_pa
     assert metrics["cost/prompt_tokens"] == 400.0
     assert "cost/usd" not in metrics
     assert record.tags["folder"] == str(path.parent)
-    assert record.tags["replies"] == str(path.parent / "replies.json")
 
 
 def test_what_is_evaluated_again_keeps_its_time_and_other_data_are_another_run(

@@ -105,15 +105,6 @@ def judge_answers(
     written = benchmark.answer_records(answers)
     scores.write_lines(folder / scores.ANSWERS, written)
     scores.write_lines(folder / scores.JUDGMENTS, records)
-    replies = [
-        {
-            "endpoint": client.endpoint.address,
-            "cache": str(client.cache.root),
-            "addresses": sorted(client.used),
-        }
-        for client in judge.clients
-    ]
-    scores.write_json(folder / scores.REPLIES, replies)
     sha256 = hashlib.sha256(json.dumps(written, sort_keys=True).encode()).hexdigest()
     data = {"kind": "judged", "data": benchmark.digest, "answers": sha256}
     scores.keep(folder, found, data, cost_of(judge.clients))
