@@ -143,8 +143,8 @@ class ServedRun:
         if turn.role is None:
             yield
         elif not roles:
-            with servers.alone():
-                yield
+            servers.stop()
+            yield
         else:
             policy = self._policy(first) if "policy" in roles else None
             with (

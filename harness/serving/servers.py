@@ -1,26 +1,16 @@
 """The servers of a profile's roles: started on first use, shared, and taking turns on the GPU.
 
-A role is held for the duration of a block. Its server runs until its GPU memory is needed for a
-role that does not fit next to it; the least recently held one is evicted first, a held one never.
-Roles with identical engine and checkpoint share a server. A role whose address is in a variable is
-not served here.
-
-vLLM servers that start simultaneously count each other's memory, so starts are serialized by a lock
-per GPU, across all of a user's processes on the machine. vLLM's compute processes outlive a killed
+A server runs until its GPU memory is needed for a role that does not fit next to it; the one that
+was used least recently is stopped first. Roles with identical engine and checkpoint share a server.
+A role whose address is in a variable is not served here. vLLM's compute processes outlive a killed
 server, so each server runs under a supervisor in its own session.
 """
 
 from __future__ import annotations
 
-import fcntl
 import os
-import re
-import stat
-import tempfile
-import threading
-import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -28,7 +18,6 @@ from typing import NamedTuple
 from harness.errors import HarnessError, UserError
 from harness.registry.serving import ServedRole, Serving, variable
 from harness.runtime.processes import HOST, Program, free_port, is_healthy
-from harness.runtime.supervisor import POLL_INTERVAL_S
 from harness.serving.engines import Installed, ServedCheckpoint, command, environment, here
 
 OnWait = Callable[[str, float], None]
@@ -65,12 +54,11 @@ _Wanted = tuple[Installed, ServedCheckpoint]
 
 @dataclass
 class EngineServer:
-    """A running server, and how many hold it."""
+    """A running server."""
 
     wanted: _Wanted
     program: Program
     port: int
-    users: int = 0
     end: ExitStack = field(default_factory=ExitStack)
 
     @property
@@ -82,14 +70,9 @@ class EngineServer:
         """Whether it responds; a dying server stops responding before it exits."""
         return self.program.exit_code is None and is_healthy(self.port)
 
-    @property
-    def dead(self) -> bool:
-        """Whether it must be restarted; a held one may just be too busy to respond."""
-        return self.program.exit_code is not None or not (self.users or self.answers)
-
 
 class Servers:
-    """The servers of a profile's roles; thread-safe, and stopped with the block."""
+    """The servers of a profile's roles, stopped with the block; used by one block at a time."""
 
     def __init__(
         self,
@@ -102,19 +85,18 @@ class Servers:
         self._logs = logs
         self._find = find
         self._on_wait = on_wait
-        self._turn = threading.Condition()
-        self._loaded: list[EngineServer] = []  # least recently held first
-        self._alone = False
-        self._closing = False
+        self._loaded: list[EngineServer] = []  # least recently used first
         self._started = 0
 
     def __enter__(self) -> Servers:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._closing = True  # makes waiting and starting threads give up and release the lock
-        with self._turn:
-            self._unload(self._loaded)
+        self.stop()
+
+    def stop(self) -> None:
+        """Stop all servers, so that the GPU is free."""
+        self._unload(self._loaded)
 
     @contextmanager
     def hold(
@@ -128,7 +110,7 @@ class Servers:
                 at[role] = At(url, self._weights(role, policy)[0])
             else:
                 wanted[role] = self._wanted(role, policy)
-        held = self._take(wanted)
+        held = self._start(wanted)
         at |= {role: each.at for role, each in held.items()}
         try:
             yield at
@@ -137,25 +119,6 @@ class Servers:
                 if not each.answers and each.program.dies(_TO_DIE_S):
                     raise each.program.died("in the middle") from error
             raise
-        finally:
-            with self._turn:
-                for each in _once(held.values()):
-                    each.users -= 1
-                self._turn.notify_all()
-
-    @contextmanager
-    def alone(self) -> Iterator[None]:
-        """Reserve the GPU for the block: no server runs."""
-        with self._turn:
-            self._wait(lambda: not self._alone and not any(each.users for each in self._loaded))
-            self._unload(self._loaded)
-            self._alone = True
-        try:
-            yield
-        finally:
-            with self._turn:
-                self._alone = False
-                self._turn.notify_all()
 
     def _wanted(self, role: ServedRole, policy: Policy | None) -> _Wanted:
         if role not in self._declared:
@@ -175,35 +138,24 @@ class Servers:
             raise HarnessError(f"nothing says which model the {role} is")
         return Policy(served.model.partition("@")[0], self._find(served.model))
 
-    def _take(self, wanted: dict[ServedRole, _Wanted]) -> dict[ServedRole, EngineServer]:
-        """Wait until the servers fit, start those that are not running, and hold them."""
-        if not wanted:
-            return {}
+    def _start(self, wanted: dict[ServedRole, _Wanted]) -> dict[ServedRole, EngineServer]:
+        """Start the servers that are not running, if they fit."""
         share = _share(wanted.values())
         if share > 1 + _ROUNDING:
             raise UserError(
                 f"{' and '.join(wanted)} are needed at once and take {share:.2f} of the GPU's "
                 "memory: lower `gpu_memory` in the profile's `serving`"
             )
-        with self._turn:
-            self._wait(lambda: not self._alone and share + self._others(wanted) <= 1 + _ROUNDING)
-            held = {role: self._running(each, wanted) for role, each in wanted.items()}
-            for each in _once(held.values()):
-                each.users += 1
-            return held
-
-    def _others(self, wanted: dict[ServedRole, _Wanted]) -> float:
-        others = [each.wanted for each in self._loaded if each.users]
-        return _share(each for each in others if each not in wanted.values())
+        return {role: self._running(each, wanted) for role, each in wanted.items()}
 
     def _running(self, wanted: _Wanted, beside: dict[ServedRole, _Wanted]) -> EngineServer:
         """Return a running server; if it must be started, first evict idle ones as needed."""
-        self._unload([each for each in self._loaded if each.dead])
+        self._unload([each for each in self._loaded if not each.answers])
         found = next((each for each in self._loaded if each.wanted == wanted), None)
         if found is not None:
             self._loaded.remove(found)
         else:
-            for idle in [each for each in self._loaded if not each.users]:
+            for idle in list(self._loaded):
                 loaded = [each.wanted for each in self._loaded]
                 if _share([*loaded, *beside.values()]) <= 1 + _ROUNDING:
                     break
@@ -212,7 +164,7 @@ class Servers:
             self._started += 1
             log = self._logs / f"{self._started:03}-{wanted[1].name.replace('/', '--')}.log"
             end = ExitStack()
-            found = end.enter_context(serving(*wanted, log, self._tell))
+            found = end.enter_context(serving(*wanted, log, self._on_wait))
             found.end = end
         self._loaded.append(found)
         return found
@@ -223,21 +175,6 @@ class Servers:
             for each in list(some):
                 ends.push(each.end)
                 self._loaded.remove(each)
-
-    def _wait(self, ready: Callable[[], bool]) -> None:
-        begun = time.monotonic()
-        while not self._turn.wait_for(ready, POLL_INTERVAL_S):
-            self._tell("the GPU", time.monotonic() - begun)
-
-    def _tell(self, what: str, seconds: float) -> None:
-        if self._closing:
-            raise HarnessError("the servers are being stopped")
-        self._on_wait(what, seconds)
-
-
-def _once(some: Iterable[EngineServer]) -> list[EngineServer]:
-    """Deduplicate servers, since roles may share one."""
-    return list({id(each): each for each in some}.values())
 
 
 def _share(some: Iterable[_Wanted]) -> float:
@@ -258,47 +195,6 @@ def serving(
 ) -> Iterator[EngineServer]:
     """Serve a checkpoint within the block, which begins once it is healthy."""
     port, name = free_port(), f"{checkpoint.name} on {installed.identity}"
-    with ExitStack() as stack:
-        with alone_on_gpus(lambda s: on_wait("another server to start", s)):
-            arguments = command(installed, checkpoint, port)
-            program = stack.enter_context(Program(name, arguments, log, environment()))
-            program.wait_until_healthy(port, START_S, lambda s: on_wait(name, s))
+    with Program(name, command(installed, checkpoint, port), log, environment()) as program:
+        program.wait_until_healthy(port, START_S, lambda s: on_wait(name, s))
         yield EngineServer((installed, checkpoint), program, port)
-
-
-@contextmanager
-def alone_on_gpus(on_wait: Callable[[float], None]) -> Iterator[None]:
-    """Lock this process's GPUs against other server starts."""
-    named = os.environ.get("CUDA_VISIBLE_DEVICES")
-    locks = {"all": fcntl.LOCK_EX} if named is None else {"all": fcntl.LOCK_SH}
-    if named is not None:
-        locks |= dict.fromkeys(sorted(set(re.findall(r"[\w.-]+", named))), fcntl.LOCK_EX)
-    begun = time.monotonic()
-    with ExitStack() as stack:
-        for gpu, kind in locks.items():
-            file = stack.enter_context(_lock_file(gpu).open("a"))
-            while not _locked(file.fileno(), kind):
-                on_wait(time.monotonic() - begun)
-                time.sleep(POLL_INTERVAL_S)
-        yield
-
-
-def _lock_file(gpu: str) -> Path:
-    folder = Path(tempfile.gettempdir()) / f"harness-{os.getuid()}"
-    with suppress(FileExistsError):
-        folder.mkdir(mode=0o700)
-    found = folder.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
-        raise UserError(
-            f"{folder} is not a folder that you alone can write: somebody else made it; name "
-            "another folder for temporary files in TMPDIR"
-        )
-    return folder / f"gpu-{gpu}.lock"
-
-
-def _locked(descriptor: int, kind: int) -> bool:
-    try:
-        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
