@@ -42,15 +42,12 @@ def test_evol_complexity_is_evol_instruct_in_depth() -> None:
 
 
 def test_the_digest_is_that_of_the_words() -> None:
-    scheme = Scheme(name="self_instruct", messages={"new": "[{prompt}]", "old": "{prompt}"})
+    words = {"name": "self_instruct", "messages": {"new": "[{prompt}]", "old": "{prompt}"}}
+    scheme = Scheme.model_validate(words)
     turned = Scheme(name="self_instruct", messages={"old": "{prompt}", "new": "[{prompt}]"})
     assert (turned.digest, turned.methods) == (scheme.digest, ("new", "old"))
-    others = (
-        {"system": "Be brief."},
-        {"reply": ReplyFormat(tag="p")},
-        {"messages": {"new": "{prompt}"}},
-    )
-    digests = {scheme.model_copy(update=other).digest for other in others}
+    others = ({"system": "Be brief."}, {"reply": {"tag": "p"}}, {"messages": {"new": "{prompt}"}})
+    digests = {Scheme.model_validate(words | other).digest for other in others}
     assert len(digests | {scheme.digest}) == 4
 
 
