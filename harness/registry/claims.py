@@ -230,7 +230,6 @@ class Claim(Strict):
     note: str | None = None
 
     def marks_at(self, profile: str) -> tuple[Mark, ...]:
-        """Return the marks that hold at a profile."""
         found = [mark for mark in self.marks if not mark.at or profile in mark.at]
         if self.holds_in_paper is False:
             printed = self.paper_margin

@@ -174,7 +174,6 @@ def read_manifest(entry: str) -> Manifest:
 
 
 def read_failure(path: Path) -> FailureRecord:
-    """Return a failure record."""
     try:
         found = json.loads(path.read_bytes())
         return cast(FailureRecord, {key: str(found[key]) for key in FailureRecord.__annotations__})

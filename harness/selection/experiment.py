@@ -248,7 +248,6 @@ class Experiment(Request):
             raise HarnessError(f"not published, for the reasons above: {', '.join(refused)}")
 
     def _stored(self, table: Table, seeds: Seeds, on_note: Say) -> Results:
-        """Return a table's stored results."""
         from harness.pipeline.runs import plan_table
         from harness.report.build import stored_results
         from harness.report.controls import KnownControls

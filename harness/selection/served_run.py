@@ -154,7 +154,6 @@ class ServedRun:
                 yield
 
     def _policy(self, stage: Stage) -> Policy:
-        """Return the policy that a stage queries."""
         before = stage.inputs.get("policy")
         if before is None:
             return Policy(policy_of(stage), lookup.resolve(str(stage.settings["policy"])))

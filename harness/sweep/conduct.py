@@ -253,7 +253,6 @@ class Objective:
         self._run("all points of the grid", plan)
 
     def compute(self, what: str, plan: Plan) -> None:
-        """Compute a plan."""
         for stage, reason in self._run(what, plan).items():
             raise HarnessError(f"the stage {stage.title} failed: {reason}")
 

@@ -54,7 +54,6 @@ def _storage(path: Path) -> JournalStorage:
 
 
 def study_name(sweep: Sweep, profile: Profile) -> str:
-    """Return the name of a sweep's study on a profile."""
     runs = validation_runs(sweep, base_candidate(sweep, profile), sweep.name)
     identity: dict[str, Json] = {
         "declared": sweep.model_dump(

@@ -162,7 +162,6 @@ def _metrics(cell: Cell) -> dict[str, float]:
 
 
 def published_records(results_dir: Path) -> list[Record]:
-    """Return the records of all published tables and sweeps."""
     controls = cache(lambda name: KnownControls(all_profiles()[name], None, results_dir))
     found: dict[str, list[Results]] = {}
     for folder in published_folders(results_dir):
