@@ -9,7 +9,7 @@ reveal a second BOS. `harness.serving` starts our own servers.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -93,24 +93,21 @@ class CompletionsEngine:
     ) -> None:
         """Answer prompts concurrently; see `SolverEngine`."""
         todo = [one for one in asked if one.position not in done]
-        wanted = ((one, sample) for one in todo for sample in range(len(one.seeds)))
         answers: dict[int, dict[int, Sample]] = {one.position: {} for one in todo}
-        running: dict[Future[Sample], tuple[Request, int]] = {}
         connection, pool = self._connect(), ThreadPoolExecutor(self._concurrency, "answers")
         self._given_up = False
         try:
-            while True:
-                while len(running) < self._concurrency and (next_one := next(wanted, None)):
-                    future = pool.submit(self._sample, connection, *next_one, sampling)
-                    running[future] = next_one
-                if not running:
-                    break
-                for future in wait(running, return_when=FIRST_COMPLETED).done:
-                    one, sample = running.pop(future)
-                    own = answers[one.position]
-                    own[sample] = future.result()
-                    if len(own) == len(one.seeds):
-                        deliver({one.position: [own[i] for i in sorted(own)]})
+            running = {
+                pool.submit(self._sample, connection, one, sample, sampling): (one, sample)
+                for one in todo
+                for sample in range(len(one.seeds))
+            }
+            for future in as_completed(running):
+                one, sample = running[future]
+                own = answers[one.position]
+                own[sample] = future.result()
+                if len(own) == len(one.seeds):
+                    deliver({one.position: [own[i] for i in sorted(own)]})
         finally:
             self._given_up = True
             connection.close()  # aborts requests in flight after a failure
