@@ -100,7 +100,7 @@ def needs_of(profile: Profile) -> Needs:
     for kind in (*_RUNNING, *TRAINING_KINDS):
         gpus = hardware.devices if kind in TRAINING_KINDS else 1
         kinds[kind] = Need(threads, 0 if hardware.on_cpu else gpus)
-    return Needs(kinds, Need(threads), hardware.max_endpoint_stages)
+    return Needs(kinds, Need(threads))
 
 
 def stage_hardware(profile: Profile) -> dict[str, Any]:

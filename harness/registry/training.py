@@ -152,8 +152,6 @@ class Hardware(Strict):
     """Attention implementation; Gemma-2 needs `eager` for its soft-capping."""
     lora: Lora | None = None
     """Adapters; null trains all weights."""
-    max_endpoint_stages: Count = 1
-    """Maximum concurrent stages that query creator, scorer or judge, besides those on GPUs."""
 
     @model_validator(mode="after")
     def _fits(self) -> Hardware:

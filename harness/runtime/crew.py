@@ -21,7 +21,7 @@ from harness.words import counted
 
 @dataclass(frozen=True)
 class Need:
-    """The cores and GPUs of one node that a stage needs, and whether it waits for an endpoint."""
+    """The cores and GPUs of one node that a stage needs, and whether it asks an endpoint."""
 
     cpus: int = 1
     gpus: int = 0
@@ -35,11 +35,10 @@ class Need:
 
 @dataclass(frozen=True)
 class Needs:
-    """What stages need, by kind; at most `max_endpoint_stages` query endpoints at once."""
+    """What stages need, by kind; one at a time queries endpoints, with many requests at once."""
 
     kinds: Mapping[str, Need] = field(default_factory=dict)
     other: Need = Need()
-    max_endpoint_stages: int | None = None
 
     def of(self, kind: str) -> Need:
         return self.kinds.get(kind, self.other)

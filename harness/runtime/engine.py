@@ -9,7 +9,6 @@ count. Events are best effort, since the parent may die at any moment.
 
 from __future__ import annotations
 
-import math
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -220,15 +219,14 @@ class _Run:
     def _room(self) -> Callable[[Stage], bool]:
         """Return whether there is room for a stage; GPUs are kept for a more urgent one."""
         needs, crew = self._crew.needs, self._crew
-        asked = sum(needs.of(stage.kind).uses_endpoint for stage in crew.at_work)
-        most = math.inf if needs.max_endpoint_stages is None else needs.max_endpoint_stages
+        asked = any(needs.of(stage.kind).uses_endpoint for stage in crew.at_work)
         kept = False
 
         @cache
         def room(kind: str) -> bool:
             nonlocal kept
             need = needs.of(kind)
-            if need.uses_endpoint and asked >= most:
+            if need.uses_endpoint and asked:
                 return False
             fits = not (kept and need.gpus) and crew.room(need)
             kept = kept or (need.gpus > 0 and not fits)

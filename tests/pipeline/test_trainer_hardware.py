@@ -132,5 +132,4 @@ def test_a_profile_of_real_models_gives_each_kind_of_stage_what_it_needs(
     asking = [kind for kind in KINDS if needs.of(kind).uses_endpoint]
     assert set(asking) == {"evolve", "rate", "judge", "topics"}
     assert {needs.of(kind).gpus for kind in asking} == {0}
-    assert needs.max_endpoint_stages == 1
     assert needs_of(micro).of("train") == Need(1)

@@ -75,8 +75,8 @@ def test_small_stages_share_the_gpus_and_none_passes_a_large_one_that_waits(
     assert found[:3] == [["first", "small 1"], ["small 1"], ["large"]]
 
 
-def test_only_so_many_stages_ask_at_once(tmp_path: Path) -> None:
-    needs = Needs({"curve": Need(uses_endpoint=True)}, max_endpoint_stages=1)
+def test_one_stage_asks_at_a_time(tmp_path: Path) -> None:
+    needs = Needs({"curve": Need(uses_endpoint=True)})
     asking = [toy("curve", number=n, label=f"asks {n}") for n in (1, 2)]
     found = shifts(tmp_path, [*asking, toy("draw", number=1, label="other")], needs)
     assert found == [["asks 1", "other"], ["asks 2", "other"], ["other"]] or found == [
