@@ -31,8 +31,6 @@ class FetchedFile(Strict):
     """Whether it was here before."""
 
 
-FetchedFiles = list[FetchedFile]
-
 BenchmarksArgument = Annotated[
     list[str] | None, common.argument("BENCHMARK...", "Benchmarks.", default="all")
 ]

@@ -41,9 +41,6 @@ class Synced(Strict):
     """Number of runs `created`, `updated`, `replaced`, and left `unchanged`."""
 
 
-Syncs = list[Synced]
-
-
 class Checkpoint(Output):
     """The folder of a trained policy."""
 
