@@ -1,13 +1,9 @@
 """The answer: what the runs say, in at most five lines; the same wherever results are shown.
 
-For several tables it is that of the paper's question at their profile, from the comparisons
-declared as its answer (`harness.registry.paper`). For one table it is a sentence on the table: the
-primary claim, with our margin and the paper's, then how the rows of its main column compare with
-their baselines. Either begins or ends with what was used, because at a small scale that is not what
-the paper used.
-
-A difference is called better or worse if its 95% interval excludes zero; otherwise no difference is
-seen. Intervals are over seeds and prompts, and not adjusted for the number of comparisons.
+For several tables it has the comparisons declared for their profile (`harness.registry.paper`). For
+one table it is a sentence: the primary claim, then how the rows of its main column compare with
+their baselines. A difference is better or worse if its 95% interval, which is not adjusted for the
+number of comparisons, excludes zero.
 """
 
 from __future__ import annotations

@@ -29,7 +29,6 @@ from harness.report.view import (
     state,
     state_words,
 )
-from harness.statistics import share_interval
 from harness.words import counted
 
 _DIRECTIONS = {"higher": "higher is better", "lower": "lower is better", "none": "no better end"}
@@ -135,33 +134,24 @@ def control_blocks(results: Results) -> list[Block]:
     return [Block("Controls", notes, ("control", "last − first", "needed", "result"), tuple(rows))]
 
 
-def summary_blocks(results: Results, intervals: bool = False) -> list[Block]:
-    """Return the block comparing each column with the paper's; none if it prints none of them.
-
-    `intervals` adds an interval for the share of signs, which does not fit in 80 columns.
-    """
+def summary_blocks(results: Results) -> list[Block]:
+    """Return the block comparing each column with the paper's; none if it prints none of them."""
     table, report = results.table, results.report
     if not table.paper_values:
         return []
     titles = {column.id: plain(_title(results, column)) for column in table.columns}
-    rows = []
-    for found in report.summary:
-        signs, *spearman = _comparison(found, len(report.seeds))
-        beside = (_signs_interval(found),) if intervals else ()
-        rows.append((titles[found.column], signs, *beside, *spearman, found.scale))
-    notes: tuple[str, ...] = (
+    rows = [
+        (titles[found.column], *_comparison(found, len(report.seeds)), found.scale)
+        for found in report.summary
+    ]
+    notes = (
         "Signs: gains over the baseline row that point the way the paper's do. "
         "ρ: Spearman's rank correlation of ours with the paper's over the rows but the baseline. "
         "Range: the middle 95% of ρ over resampled seeds and prompts, not an interval around it; "
         "over few rows ρ takes few values, and can stand at an end of its range.",
         *_orders(results, titles),
     )
-    if intervals:
-        notes += (
-            "The interval of the share of signs is Clopper and Pearson's, as if gains over one "
-            "baseline were independent of each other: a coin would agree in half of them.",
-        )
-    head = ("column", "signs", *(("95%",) if intervals else ()), "ρ", "range", "scale")
+    head = ("column", "signs", "ρ", "range", "scale")
     return [Block("Beside the paper", notes, head, tuple(rows))]
 
 
@@ -185,13 +175,6 @@ def _orders(results: Results, titles: Mapping[str, str]) -> Iterator[str]:
         f"{', '.join(against) or 'none'}; leaning that way, undecided, in "
         f"{', '.join(leaning) or 'none'}."
     )
-
-
-def _signs_interval(summary: ColumnSummary) -> str:
-    if not summary.signs or summary.signs_agree is None:
-        return APPLIES_NOT
-    low, high = share_interval(summary.signs_agree, summary.signs)
-    return f"{low:.0%} to {high:.0%}"
 
 
 def _comparison(summary: ColumnSummary, seeds: int) -> tuple[str, str, str]:

@@ -23,7 +23,13 @@ from harness.registry.profile import Profile, benchmark_of, lacking_rows, roles_
 from harness.registry.recipe import Online
 from harness.registry.schema import Column, Row, Table, TrainingKind
 from harness.report.cells import cells_of, declared_cell, judged_runs
-from harness.report.controls import Controls, KnownControls, dose_gain, inadmissible
+from harness.report.controls import (
+    Controls,
+    KnownControls,
+    dose_gain,
+    inadmissible,
+    inadmissible_claims,
+)
 from harness.report.facts import facts_of
 from harness.report.league import leagues_of
 from harness.report.model import (
@@ -43,7 +49,7 @@ from harness.report.publication import read_published
 from harness.report.results import Results
 from harness.report.reward_study import study_of
 from harness.report.scores import RunScores, read_scores
-from harness.report.verdicts import Evidence, judge_all, judge_without
+from harness.report.verdicts import judge_all, judge_without
 from harness.report.view import plain, state_words
 from harness.statistics import rank_agreement, sign_agreement
 
@@ -81,17 +87,43 @@ def stored_results(runs: TableRuns, known: KnownControls) -> Results:
         measured,
         lambda: facts_of(runs, store),
         (runs, store),
-        lacking_rows(table, profile),
-        {name: held for name, held in calibrated.items() if name in read},
+        absent=lacking_rows(table, profile),
+        calibrations={name: held for name, held in calibrated.items() if name in read},
     )
     return found
+
+
+def results_of(table: Table, seeds: Sequence[int], known: KnownControls) -> Results:
+    """Return what a store has of a table, with all its rows, whether or not it can run."""
+    from harness.pipeline.runs import runnable
+
+    runs, lacking = runnable(table, known.profile, seeds)
+    if runs is None:
+        return without_runs(table, known.profile, lacking[table.rows[0].id], lacking)
+    return with_all_rows(stored_results(runs, known))
+
+
+def published_tables(
+    tables: Iterable[Table], profile: Profile, results_dir: Path
+) -> tuple[Results, ...]:
+    """Return what is published of tables, with all their rows."""
+    known, found = KnownControls(profile, None, results_dir), []
+    for table in tables:
+        folder = results_dir / profile.name / table.id
+        if folder.is_dir():
+            found.append(with_all_rows(published_results(table, folder, known)))
+        else:
+            absent = {row.id: NOT_PUBLISHED for row in table.rows}
+            found.append(without_runs(table, profile, f"`{table.id}` is {NOT_PUBLISHED}", absent))
+    return tuple(found)
 
 
 def _judged(
     results: Results, known: KnownControls, claims: Sequence[Claim], place: str
 ) -> Sequence[Verdict]:
     controls = known.beside(judged_runs(results.report.cells))
-    return judge_all(Evidence.of(results, controls, claims), claims, place)
+    why = inadmissible_claims(results.table, claims, controls)
+    return judge_all(results, claims, place, why)
 
 
 def published_results(table: Table, folder: Path, known: KnownControls) -> Results:
@@ -114,22 +146,18 @@ def published_results(table: Table, folder: Path, known: KnownControls) -> Resul
         lambda claims, place: _judged(found, known, claims, place),
         measured,
         lambda: report.facts,
+        folder=folder,
         absent={row.id: NOT_PUBLISHED for row in table.rows if row.id not in shown},
     )
     return found
 
 
-def without_runs(
-    table: Table, profile: Profile, seeds: Sequence[int], reason: str, absent: Mapping[str, str]
-) -> Results:
-    """Return a table's results with the paper's values only.
-
-    `reason` is why its claims are not judged, `absent` why each of its rows has no numbers.
-    """
+def without_runs(table: Table, profile: Profile, reason: str, absent: Mapping[str, str]) -> Results:
+    """Return a table's results with the paper's values only, and why nothing else is there."""
     read = dict.fromkeys(benchmark_of(profile, column.reads) for column in table.columns)
     judges = {name: profile.benchmarks[name].judge for name in read if name is not None}
     empty = Report(
-        **_declared(table, profile, seeds, ()), cells=(), summary=(), origin=Origin(judges=judges)
+        **_declared(table, profile, (), ()), cells=(), summary=(), origin=Origin(judges=judges)
     )
 
     def judge(claims: Sequence[Claim], place: str) -> Sequence[Verdict]:
@@ -139,10 +167,7 @@ def without_runs(
 
 
 def with_all_rows(results: Results) -> Results:
-    """Return the results with the table's omitted rows added, without numbers.
-
-    Column summaries then cover all rows.
-    """
+    """Return the results with the table's omitted rows, which have no numbers."""
     table, report = results.table, results.report
     known = {(cell.row, cell.column): cell for cell in report.cells}
     said = {summary.column: summary for summary in report.summary}
@@ -287,10 +312,7 @@ def assumptions_of(table_runs: TableRuns) -> list[Assumption]:
 
 
 def online_settings(table_runs: TableRuns) -> list[Assumption]:
-    """Return the settings of a table's online recipes, with their declared sources.
-
-    If rows differ in a setting, all values are listed.
-    """
+    """Return the settings of a table's online recipes, all values if rows differ in one."""
     recipes = [run.recipe for run in table_runs.runs.values()]
     blocks = [recipe.online for recipe in recipes if recipe.online is not None]
     kept = [block.canonical() for block in blocks]

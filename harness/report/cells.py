@@ -51,12 +51,9 @@ class Failures:
         self._known: dict[str, str | None] = {}
 
     def state(self, needed: Sequence[Sequence[Stage]]) -> tuple[State, int]:
-        """Return the state of numbers that depend on stages.
+        """Return the state of numbers that need each seed's stages, and how many seeds are done.
 
-        `needed` holds each seed's stages, empty if the numbers do not apply.
-
-        Returns:
-            The state, and the number of seeds with all stages done.
+        They are not available if a seed has no stages.
         """
         if not all(needed):
             return "not_available", 0
@@ -153,10 +150,7 @@ def declared_cell(
 def state_of(
     runs: Sequence[Run], benchmark: str, score: str, measured: Measured, failures: Failures
 ) -> tuple[State, str | None]:
-    """Return the state of a score over runs, one per seed, and the reason if it is known.
-
-    `benchmark` is the one that yields the score.
-    """
+    """Return the state of a benchmark's score over runs, one per seed, and the reason if known."""
     missing = [run for run in runs if (run.run_id, run.seed, score) not in measured]
     if not missing:
         return "ok", None

@@ -1,7 +1,5 @@
-"""The claim ledger: every claim of the paper with its verdict, and the counts of verdicts.
+"""Every claim of the paper with its verdict, whatever has run, and the counts of verdicts.
 
-Table claims are judged from a store or from published scores; figure claims, from the rows of a
-table or from the claims that measure them. The ledger lists every claim regardless of what has run.
 Marked claims are counted apart: their verdicts say less than others'.
 """
 
@@ -92,11 +90,7 @@ NONE = "-"
 
 
 def measures(verdict: Verdict) -> dict[str, str]:
-    """Format a claim's numbers, with a dash for missing ones.
-
-    "ours" is the margin; "paper" lists each step of a trend; "in noise" says whether the paper's
-    margin is within its benchmark's noise.
-    """
+    """Format a claim's numbers: ours is the margin, the paper's has each step of a trend."""
     paper, own = verdict.paper_margin, verdict.estimate
     least = None if own is None else own.detectable
     return {

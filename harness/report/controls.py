@@ -79,8 +79,7 @@ class Controls:
     def why_not(self, training: TrainingKind) -> str | None:
         """Return why verdicts on a kind of training are inadmissible, or None if they are not.
 
-        All its controls that the profile can run must have passed, including a dose-response; the
-        choosing controls are ignored.
+        All its controls must have passed, a dose-response among them, but not those of choosing.
         """
         own = [
             control
@@ -149,10 +148,7 @@ NO_CONTROLS = "no controls have run at this profile (harness run controls, with 
 
 
 def inadmissible(table: Table, controls: Controls | None) -> dict[TrainingKind, str]:
-    """Return why verdicts on a table are inadmissible, by kind of training.
-
-    This applies only to tables about prompts.
-    """
+    """Return why verdicts on a table about prompts are inadmissible, by kind of training."""
     if controls is None:
         return dict.fromkeys(table.about_prompts, NO_CONTROLS)
     reasons = {training: controls.why_not(training) for training in table.about_prompts}
@@ -220,10 +216,7 @@ def _checked(control: Control, scores: RunScores, lacking: Mapping[str, str]) ->
 
 
 def _alike(compared: Scores, allowed: Scores, differ: bool) -> ControlState:
-    """Return whether a difference is shown to be within what is allowed, or to be there.
-
-    Both one-sided tests are at 2.5%, and the noise in what is allowed is part of them.
-    """
+    """Return whether a difference is shown to be within what is allowed, whose noise counts."""
     if allowed.mean > 0.0:
         sides = (mean_interval(allowed.plus(compared)), mean_interval(allowed.minus(compared)))
         if all(side.low > 0.0 for side in sides):
@@ -250,10 +243,9 @@ class KnownControls:
         self._table = None if controls is None else table_at(controls, profile)
 
     def beside(self, runs: Iterable[tuple[str, str]] = ()) -> Controls | None:
-        """Return the controls that apply to a table, or None if there are none.
+        """Return the controls that apply to a table with such judged runs and their columns.
 
-        `runs` are the table's judged runs, as in its cells, each with its column. Published
-        controls that have another fingerprint for a shared run do not apply.
+        Published controls that have another fingerprint for a shared run do not.
         """
         stored = self.stored
         if stored is not None and any(c.state in ("passed", "failed") for c in stored.checked):
@@ -323,10 +315,7 @@ def checked_runs(
     lacking: Mapping[str, str],
     runs: Mapping[tuple[str, str], str] | None = None,
 ) -> Controls:
-    """Evaluate a table's controls; those on a column without a benchmark are `not_available`.
-
-    `lacking` says why rows cannot run.
-    """
+    """Evaluate a table's controls; `lacking` says why rows cannot run."""
     unmeasured = {
         column.id: f"`{profile.name}` has no score `{column.reads}`"
         for column in table.columns

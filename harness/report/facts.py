@@ -308,12 +308,7 @@ def _share(part: int | None, whole: int | None) -> float | None:
 
 
 def creator_stages(run: Run) -> dict[str, Stage]:
-    """Return the creator's stages in a run's last iteration, by role.
-
-    Returns:
-        `select`, plus `evolve` and `pair` (of the evolved prompts) if the iteration evolves; empty
-        if it has no creator.
-    """
+    """Return the creator's stages in a run's last iteration: `select`, then `evolve` and `pair`."""
     # A `same` iteration reuses the previous prompts, so it has no creator of its own.
     if not run.iterations or run.recipe.chain[-1:] == ("same",):
         return {}
@@ -383,10 +378,7 @@ def _prompts_of(stage: Stage) -> tuple[str, str]:
 
 
 def _distances(run: Run, runs: TableRuns, store: Store, answered: Mapping[str, Stage]) -> Numbers:
-    """Return the distances of the last training prompts from seed and benchmark prompts.
-
-    A creator could win by drifting toward the test distribution; they show whether it does.
-    """
+    """Return distances that show whether a creator drifts toward the benchmarks' prompts."""
     mask = _mask_of(runs.profile.prompts.source, world_of(runs.profile).prompts.shown_word)
     stages = {"to_seed": run.iterations[0].prompts}
     stages |= {f"to_{name}": answers for name, answers in answered.items()}

@@ -11,7 +11,7 @@ import base64
 import io
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
@@ -58,9 +58,15 @@ class Picture:
     title: str
     file: str
     alt: str
-    draw: Callable[[BinaryIO], None]
+    draw: Callable[[BinaryIO], object]
     findings: tuple[str, ...] = ()
     origin: str = ""
+
+    def published(self, folder: Path) -> Picture:
+        """Return the plot as it is published in a folder."""
+        path = folder / self.file
+        origin = f"published in results/{folder.parent.name}/{folder.name}/{self.file}"
+        return replace(self, draw=lambda to: to.write(path.read_bytes()), origin=origin)
 
     def svg(self) -> bytes:
         held = io.BytesIO()

@@ -1,8 +1,6 @@
-"""Publishing a table: its report with the per-prompt scores it was computed from.
+"""Publishing a table: its report with the per-prompt scores from which it is recomputed.
 
-To check a published table, its cells are recomputed from `scores.parquet` with the same functions,
-without a store, a model, or the declarations. A table of the embedded world also has prompts and
-answers, in `examples.json`.
+A table of the embedded world also has prompts and answers, in `examples.json`.
 """
 
 from __future__ import annotations
@@ -66,10 +64,7 @@ def publish(results: Results, results_dir: Path, *, allow_fewer: bool = False) -
 def stages_behind(
     table_runs: TableRuns, store: Store, benchmarks: Collection[str | None] | None = None
 ) -> dict[str, dict[str, str]]:
-    """Return fingerprints of finished judging and training stages, by run and step.
-
-    `benchmarks` limits the judging stages.
-    """
+    """Return fingerprints of finished training stages and those judging benchmarks, by run."""
     found = {}
     for run in table_runs.runs.values():
         wanted = run.judged if benchmarks is None else benchmarks

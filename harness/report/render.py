@@ -13,12 +13,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from harness.registry.claims import figure_claims
 from harness.report import view
 from harness.report.answer import answer_to, finding
 from harness.report.blocks import assumption_blocks, fact_blocks, number_blocks
-from harness.report.claims import WORDS, tally, totals
+from harness.report.claims import WORDS, all_verdicts, tally, totals
 from harness.report.league import league_pictures
-from harness.report.model import Cell, Verdict
+from harness.report.model import Cell
 from harness.report.plots import Picture
 from harness.report.publication import PAGE
 from harness.report.results import Results
@@ -29,8 +30,6 @@ from harness.words import coloured, seeds_text
 if TYPE_CHECKING:
     from jinja2 import Environment, Template
     from rich.console import Console, RenderableType
-
-    from harness.registry.profile import Profile
 
 
 WIDTH = 80
@@ -46,11 +45,7 @@ SHORTLY = (
 
 
 def print_report(results: Results, console: Console | None = None, full: bool = True) -> None:
-    """Print the report of a table.
-
-    The short form has the answer, the main column, the comparison with the paper, and key facts.
-    The full form adds all columns, training prompt distances, creator statistics, and assumptions.
-    """
+    """Print the report of a table; in full with all columns, facts and assumptions."""
     from rich.console import Console
 
     # The margin keeps a break at the edge or a combining character from making a line too long.
@@ -173,10 +168,7 @@ def environment(
     finalize: Callable[[Any], Any] | None = None,
     **names: Any,
 ) -> Environment:
-    """Return a Jinja environment for a folder of packaged templates; undefined names are errors.
-
-    `filters` and `names` are available to the templates; `finalize` is applied to all output.
-    """
+    """Return a Jinja environment for packaged templates, in which undefined names are errors."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     made = Environment(
@@ -203,22 +195,10 @@ def template(name: str) -> Template:
 # --- `results/README.md` ---
 
 
-def as_findings(
-    profile: Profile,
-    tables: Sequence[Results],
-    verdicts: Sequence[Verdict],
-    drawn: Iterable[Picture],
-    results_dir: Path,
-) -> str:
-    """Return the page on all published results: the answer and each table's findings.
-
-    `drawn` holds the plots that belong to no table.
-
-    It computes no numbers of its own: sentences come from the verdicts on the published scores,
-    gains from the published cells. It is written by
-
-        harness report --all --published --format markdown --output results/README.md
-    """
+def as_findings(tables: Sequence[Results], drawn: Iterable[Picture], results_dir: Path) -> str:
+    """Return `results/README.md`: the answer, each table's findings, and plots of no table."""
+    profile = tables[0].profile
+    verdicts = all_verdicts(tables, figure_claims(), profile)
     shown = [it for it in tables if it.report.has_numbers]
     names = {it.table.id for it in shown}
     pages = sorted((results_dir / profile.name).rglob(PAGE))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.registry.claims import Claim
@@ -29,6 +30,7 @@ class Results:
         judge: Returns the verdicts on claims about its rows; the place is their table or figure.
         read_facts: Reads the facts of its rows.
         runs: Its runs and the store that has them, if it is from one.
+        folder: Where it is published, if it is from there.
         absent: Why rows have no numbers, except rows that simply have not run.
         calibrations: The latest calibration of each real judge that the columns read, by benchmark.
     """
@@ -40,6 +42,7 @@ class Results:
     measured: Measured = field(default_factory=dict)
     read_facts: Callable[[], Sequence[RowFacts]] = tuple
     runs: tuple[TableRuns, Store] | None = None
+    folder: Path | None = None
     absent: Mapping[str, str] = field(default_factory=dict)
     calibrations: Mapping[str, Calibration | None] = field(default_factory=dict)
 

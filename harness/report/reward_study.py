@@ -34,10 +34,7 @@ PAIRS = (("accuracy", "gain"), ("accuracy", "best_of_n"), ("best_of_n", "gain"))
 
 
 def read_study(runs: TableRuns, store: Store) -> Measured:
-    """Read the available values of a table's study, keyed by the run trained on the model.
-
-    Accuracy has the reward model's seed, the best of n that of the run.
-    """
+    """Read a study's values by the run trained on the model; accuracy has the model's own seed."""
     if (study := runs.study) is None:
         return {}
     measured: Measured = {}

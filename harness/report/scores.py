@@ -164,20 +164,14 @@ class RunScores:
 
 
 def write_scores(measured: Measured, path: Path) -> None:
-    """Write per-prompt values as Parquet: run_id, seed, column, prompt_id, value.
-
-    `column` is the score that a table's column reads. Rows are sorted by run, seed, and score.
-    """
+    """Write per-prompt values by run, seed, and the score that columns read, in this order."""
     rows = [(*key, *row) for key in sorted(measured) for row in measured[key].items()]
     types = {"run_id": str, "seed": int, "column": str, "prompt_id": str, "value": float}
     write_columns(path, types, rows)
 
 
 def write_columns(path: Path, types: Mapping[str, type], rows: Sequence[tuple[Any, ...]]) -> None:
-    """Write rows as a Parquet file, given the columns' types: `str`, `int`, or `float`.
-
-    Extra values in a row are ignored.
-    """
+    """Write rows as a Parquet file, given the columns' types: `str`, `int`, or `float`."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -63,10 +63,7 @@ class SweepTrial(Strict):
 
 
 class WinnerScore(Strict):
-    """One score of the winner: mean and 95% interval, the base recipe's mean, and the gain.
-
-    The gain is None if the winner is the base recipe.
-    """
+    """One score of the winner, beside the base recipe's; no gain if they are the same."""
 
     score: str
     mean: float | None
@@ -125,10 +122,7 @@ class SweepReport(Strict):
         return next(trial for trial in self.trials if trial.number == number)
 
     def best(self) -> list[SweepTrial]:
-        """Return the complete trials, best first; the first objective decides, others break ties.
-
-        Trials at the same point have equal results and are listed once.
-        """
+        """Return the complete trials, best first, each point once; later objectives break ties."""
         signs = [-1.0 if o.direction == "maximize" else 1.0 for o in self.objectives]
         ranked = sorted(
             self.complete,
@@ -263,11 +257,7 @@ def _with_interval(mean: float | None, high: float | None, sign: str = "") -> st
 
 
 def digits(value: float, half: float = 0.0, sign: str = "") -> str:
-    """Format a number with its meaningful digits.
-
-    Those are the first two of its interval's half-width, if any, else its own first three; digits
-    before the decimal point always stay.
-    """
+    """Format a number to the first two digits of its half-width, or to its own first three."""
     size, wanted = (abs(half), 2) if half else (abs(value), 3)
     decimals = 0
     if size and not (size == int(size) and not half):

@@ -26,7 +26,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from types import MappingProxyType
 
 from harness.registry.claims import (
     BestOf,
@@ -42,10 +42,9 @@ from harness.registry.claims import (
     places,
 )
 from harness.registry.schema import Table
-from harness.report.controls import Controls, inadmissible_claims
 from harness.report.model import Cell, Estimate, Scale, Verdict, VerdictWord
 from harness.report.results import Results
-from harness.report.scores import ALPHA, POWER, RunScores
+from harness.report.scores import ALPHA, POWER
 from harness.statistics import (
     Interval,
     Scores,
@@ -71,25 +70,16 @@ _BOUNDS = re.compile(r"(\d+)-(\d+)")
 
 @dataclass(frozen=True)
 class ClaimTest:
-    """What decides a claim.
+    """What decides a claim (`Verdict` has the fields that it takes over).
 
     Attributes:
-        place: The table or figure that it belongs to.
-        profile: The profile where it was tested.
-        scale: The profile's scale.
         not_run: Why it was not tested, if it was not.
         inadmissible: Why no outcome would say anything, if none would.
-        estimate: The tested margin; of several, the weakest one's.
-        margin: How far apart the claim lets rows be, if it says so.
-        about: What the margin is.
-        p: Two-sided p-value; None with one seed.
+        about: What the estimated margin is.
         adjusted: Whether `p_adjusted` is corrected for the number of claims.
-        p_adjusted: The p-value that decides.
         favoured: Whether the data lean toward the claim rather than against it.
         alike: Whether the claim is that rows are alike.
-        sought: An effect of the paper's size, if it has one here.
-        sought_as: How that size was found, or why there is none.
-        excludes: What the 95% interval excludes.
+        sought_as: How the size that is sought was found, or why there is none.
         outcomes: The verdicts on the claims that measure it, by id.
     """
 
@@ -187,14 +177,22 @@ def judge(claim: Claim, test: ClaimTest) -> Verdict:
 
 
 def judge_all(
-    evidence: Evidence, claims: Sequence[Claim] | None = None, place: str | None = None
+    results: Results,
+    claims: Sequence[Claim] | None = None,
+    place: str | None = None,
+    inadmissible: Mapping[str, str] = MappingProxyType({}),
 ) -> list[Verdict]:
-    """Return the verdict on each claim of a table, or on a figure's claims about its rows."""
-    claims = evidence.table.claims if claims is None else claims
+    """Return the verdict on each claim of a table, or on a figure's claims about its rows.
+
+    `inadmissible` says why verdicts on claims are, by claim.
+    """
+    claims = results.table.claims if claims is None else claims
     family = [c for c in claims if not c.primary and not isinstance(c.test, Qualitative)]
     of_family = ALPHA / max(len(family), 1)
     tests = {
-        claim.id: _tested(claim, evidence, ALPHA if claim.primary else of_family)
+        claim.id: _tested(
+            claim, results, ALPHA if claim.primary else of_family, inadmissible.get(claim.id)
+        )
         for claim in claims
     }
     p_values = [tests[claim.id].p for claim in family]
@@ -202,7 +200,7 @@ def judge_all(
     for claim, p in zip(family, corrected, strict=True):
         test = tests[claim.id]
         tests[claim.id] = replace(test, adjusted=True, p_adjusted=None if test.p is None else p)
-    place = place or evidence.table.id
+    place = place or results.table.id
     return [judge(claim, replace(tests[claim.id], place=place)) for claim in claims]
 
 
@@ -244,96 +242,72 @@ def judge_figures(
     return found
 
 
-@dataclass(frozen=True)
-class Evidence:
-    """The data that claims about a table's rows are judged by.
-
-    Attributes:
-        cells: Its cells, at least one; all have the seeds of the scores.
-        lacking: Why rows have no cells, by row.
-        inadmissible: Why verdicts on claims are inadmissible, by claim.
-    """
-
-    table: Table
-    cells: Sequence[Cell]
-    scores: RunScores
-    lacking: Mapping[str, str] = field(default_factory=dict)
-    inadmissible: Mapping[str, str] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, results: Results, controls: Controls | None, claims: Sequence[Claim]) -> Evidence:
-        why = inadmissible_claims(results.table, claims, controls)
-        return cls(results.table, results.report.cells, results.scores, results.absent, why)
-
-    @property
-    def seeds(self) -> tuple[int, ...]:
-        return self.scores.seeds
-
-    @cached_property
-    def by_place(self) -> Mapping[Place, Cell]:
-        return {(cell.row, cell.column): cell for cell in self.cells}
-
-    def missing(self, place: Place) -> str | None:
-        row, column = place
-        cell = self.by_place.get(place)
-        if all(known.id != column for known in self.table.columns):
-            return f"the profile does not measure `{column}`"
-        if cell is None:
-            return self.lacking.get(row, f"`{row}` was not requested")
-        where = f"`{row}` in `{column}`"
-        if cell.state == "not_available" and not cell.reason:
-            return f"the profile has no benchmark that yields `{column}`"
-        why = f": {cell.reason}" if cell.reason else ""
-        said = {
-            "failed": f"{where} failed{why}",
-            "partial": f"{where} has {len(cell.runs)} of {len(cell.seeds)} seeds",
-            "not_available": f"{where} is not available{why}",
-            "not_run": f"{where} has not run",
-        }
-        return said.get(cell.state)
-
-    def score(self, place: Place) -> Scores:
-        """Return the scores behind a cell."""
-        found = self.scores.of(*place)
-        if found is None:
-            raise KeyError(place)
-        return found
-
-    def sum(self, terms: Iterable[tuple[float, Place]]) -> Scores:
-        return weighted_sum([(weight, self.score(place)) for weight, place in terms])
-
-    def policy(self, place: Place) -> object:
-        """Return a key that two cells share exactly if they are the same policy, judged alike."""
-        judged = tuple(run.partition("@")[2] for run in self.by_place[place].runs)
-        return judged or self.scores.run(*place)
+def _cell(results: Results, place: Place) -> Cell | None:
+    cells = results.report.cells
+    return next((cell for cell in cells if (cell.row, cell.column) == place), None)
 
 
-def _tested(claim: Claim, evidence: Evidence, level: float) -> ClaimTest:
-    """Return the test of a claim, not yet corrected for the number of claims.
+def _missing(results: Results, place: Place) -> str | None:
+    """Return why a cell has no scores, or None if it has."""
+    row, column = place
+    cell = _cell(results, place)
+    if all(known.id != column for known in results.table.columns):
+        return f"the profile does not measure `{column}`"
+    if cell is None:
+        return results.absent.get(row, f"`{row}` was not requested")
+    where = f"`{row}` in `{column}`"
+    if cell.state == "not_available" and not cell.reason:
+        return f"the profile has no benchmark that yields `{column}`"
+    why = f": {cell.reason}" if cell.reason else ""
+    said = {
+        "failed": f"{where} failed{why}",
+        "partial": f"{where} has {len(cell.runs)} of {len(cell.seeds)} seeds",
+        "not_available": f"{where} is not available{why}",
+        "not_run": f"{where} has not run",
+    }
+    return said.get(cell.state)
 
-    `level` is that of a test among as many, for the margin that would have been found.
-    """
-    first, test = evidence.cells[0], claim.test
-    made = ClaimTest(evidence.table.id, first.profile, first.scale)
+
+def _score(results: Results, place: Place) -> Scores:
+    found = results.scores.of(*place)
+    assert found is not None
+    return found
+
+
+def _sum(results: Results, terms: Iterable[tuple[float, Place]]) -> Scores:
+    return weighted_sum([(weight, _score(results, place)) for weight, place in terms])
+
+
+def _policy(results: Results, place: Place) -> object:
+    """Return a key that two cells share exactly if they are the same policy, judged alike."""
+    cell = _cell(results, place)
+    judged = () if cell is None else tuple(run.partition("@")[2] for run in cell.runs)
+    return judged or results.scores.run(*place)
+
+
+def _tested(claim: Claim, results: Results, level: float, inadmissible: str | None) -> ClaimTest:
+    """Return the test of a claim, not corrected but for the level of what would be found."""
+    report, test = results.report, claim.test
+    made = ClaimTest(report.table, report.profile, report.scale)
     if isinstance(test, Qualitative):
         return replace(made, not_run=_unmeasured(claim))
-    missing = next(filter(None, map(evidence.missing, places(test))), None)
+    missing = next(filter(None, (_missing(results, place) for place in places(test))), None)
     if missing is not None:
         return replace(made, not_run=missing)
-    shown = [evidence.sum(part.terms) for part in test.shown]
-    made = replace(made, inadmissible=_alike(test, evidence, shown))
+    shown = [_sum(results, part.terms) for part in test.shown]
+    made = replace(made, inadmissible=_alike(test, results, shown))
     if made.inadmissible is not None:
         return made
-    made = replace(made, inadmissible=evidence.inadmissible.get(claim.id))
-    if len(evidence.seeds) == 1:
+    made = replace(made, inadmissible=inadmissible)
+    if len(report.seeds) == 1:
         return replace(made, estimate=_estimate(mean_interval(shown[0])))
-    margin, within = _margin(test, evidence), _is_within(test)
+    margin, within = _margin(test, results), _is_within(test)
     statements = [mean_interval(it) for it in _statements(test, shown, margin)]
     result = conjunction(statements)
     at = result.weakest if len(shown) > 1 else 0
     ours = mean_interval(shown[at])
     power = (1.0 + POWER) / 2.0 if within else POWER
-    sought, said = _sought(claim, test, evidence)
+    sought, said = _sought(claim, test, results)
     return replace(
         made,
         estimate=_estimate(ours, max(it.detectable(level, power) for it in statements)),
@@ -363,11 +337,10 @@ def _excluded(
     return THE_SIZE if sought is not None and highest < sought else None
 
 
-def _sought(claim: Claim, test: Measurable, evidence: Evidence) -> tuple[float | None, str | None]:
-    """Return the size of the paper's effect in our units, and how it was found.
+def _sought(claim: Claim, test: Measurable, results: Results) -> tuple[float | None, str | None]:
+    """Return the size of the paper's effect in our units, if any, and how it was found.
 
-    Without one, the size is None and the text says why; both are None if the claim is that rows
-    are alike, or has no printed margin.
+    Both are None if the claim is that rows are alike, or has no printed margin.
     """
     printed = printed_margin(claim, test)
     if printed is None or _is_within(test):
@@ -375,17 +348,17 @@ def _sought(claim: Claim, test: Measurable, evidence: Evidence) -> tuple[float |
     points = test.sign * printed
     if points <= 0.0:
         return None, "the paper's own numbers go the other way"
-    unit = _unit(test, evidence.table)
+    unit = _unit(test, results.table)
     if unit is None:
         return None, "the paper prints no other gain that its margin is a share of"
     (row, base, column), theirs = unit
     gain = f"the gain of `{row}` over `{base}`"
     if theirs is None:
         return None, f"{gain} in the paper is not above zero, and nothing is a share of it"
-    missing = evidence.missing((row, column)) or evidence.missing((base, column))
+    missing = _missing(results, (row, column)) or _missing(results, (base, column))
     if missing is not None:
         return None, f"the paper's margin is a share of {gain}: {missing}"
-    ours = evidence.score((row, column)).mean - evidence.score((base, column)).mean
+    ours = _score(results, (row, column)).mean - _score(results, (base, column)).mean
     share = f"the paper's margin is {points / theirs:.2g} of {gain}"
     if ours <= 0.0:
         return None, f"{share}, which is not above zero here ({ours:+.3g})"
@@ -452,25 +425,22 @@ def _points(printed: str) -> float:
     return round(float(left) - float(right or 0), 10)
 
 
-def _alike(test: Measurable, evidence: Evidence, margins: Sequence[Scores]) -> str | None:
-    """Return why no difference can be tested, or None if one can.
-
-    The rows that define a declared margin are not considered.
-    """
+def _alike(test: Measurable, results: Results, margins: Sequence[Scores]) -> str | None:
+    """Return why no difference of the rows, those of a margin aside, can be tested, or None."""
     for shown in test.shown:
         weights: dict[object, float] = {}
         for weight, place in shown.terms:
-            policy = (evidence.policy(place), place[1])
+            policy = (_policy(results, place), place[1])
             weights[policy] = weights.get(policy, 0.0) + weight
         if not any(weights.values()):
             rows = ", ".join(f"`{row}`" for row in dict.fromkeys(r for _, (r, _) in shown.terms))
             return f"the rows compared, {rows}, are one and the same policy here"
     compared = list(dict.fromkeys(place for shown in test.shown for _, place in shown.terms))
-    levels = {evidence.score(place).level for place in compared}
+    levels = {_score(results, place).level for place in compared}
     if len(levels) == 1 and None not in levels:
         return f"{ALL_ALIKE}: it is {levels.pop():g} for every prompt and seed"
     ends = {
-        _end(evidence.score(place).mean, evidence.table.column(place[1]).unit) for place in compared
+        _end(_score(results, place).mean, results.table.column(place[1]).unit) for place in compared
     }
     if len(ends) == 1 and None not in ends:
         return f"the rows compared all stand at the {ends.pop()} of the scale"
@@ -500,12 +470,12 @@ def _is_within(test: Measurable) -> bool:
     return isinstance(test, Compare) and test.op == "within"
 
 
-def _margin(test: Measurable, evidence: Evidence) -> Scores | None:
+def _margin(test: Measurable, results: Results) -> Scores | None:
     if not isinstance(test, Compare) or test.margin is None:
         return None
     if test.margin.of is None:
-        return evidence.score((test.left, test.column)).constant(test.margin.points or 0.0)
-    gain = evidence.sum(difference(*test.margin.of, test.column).terms)
+        return _score(results, (test.left, test.column)).constant(test.margin.points or 0.0)
+    gain = _sum(results, difference(*test.margin.of, test.column).terms)
     # If the reference gain is not positive here, the margin is 0.
     share = test.margin.share or 0.0
     return weighted_sum([(share if gain.mean > 0 else 0.0, gain)])

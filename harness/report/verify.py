@@ -1,8 +1,6 @@
-"""Verify published results: everything is present, and numbers can be recomputed.
+"""Verify published results: all that the index names is there, and its numbers are recomputed.
 
-The index says what must exist (`harness.report.publication`). Each kind of publication also has its
-own check: numbers are recomputed from per-prompt values, if those were published. No model or
-training library is needed. Given a store, the digests of all its stages' files are checked too.
+No model or training library is needed. Given a store, its files are checked too.
 """
 
 from __future__ import annotations
@@ -116,11 +114,7 @@ def verify(results_dir: Path, store: Store | None = None) -> Verified:
 
 
 def verify_findings(results_dir: Path, index: Index) -> tuple[str, ...]:
-    """Check that the findings begin with the answer that the published scores give.
-
-    Returns:
-        The file that was checked, if it is there.
-    """
+    """Check that the findings have the answer of the published scores; return the file checked."""
     page = results_dir / FINDINGS
     if not page.is_file():
         return ()
@@ -147,10 +141,7 @@ def verify_findings(results_dir: Path, index: Index) -> tuple[str, ...]:
 
 
 def _verify_freeze(origins: Mapping[str, Any]) -> None:
-    """Check that our worlds were frozen before an eva metric chose any prompts in them.
-
-    `origins` are those of the published tables and figures, by location.
-    """
+    """Check that our worlds were frozen before an eva metric chose any prompts in them."""
     from harness.worlds.profile_freeze import freeze_of
 
     profiles = all_profiles()

@@ -33,7 +33,7 @@ from harness.selection.names import (
 from harness.selection.request import Request
 
 if TYPE_CHECKING:
-    from harness.report.page.contents import Contents
+    from harness.report.plots import Picture
     from harness.report.results import Results
     from harness.runtime import Event
     from harness.selection.planning import PlanSummary
@@ -117,8 +117,8 @@ class Experiment(Request):
             seeds: Root seeds; by default the experiment's, else each table's most complete ones.
             on_note: Called with messages about seeds and tables left out.
         """
-        from harness.pipeline.runs import plan_figure, runnable
-        from harness.report.build import stored_results, with_all_rows
+        from harness.pipeline.runs import plan_figure
+        from harness.report.build import results_of
         from harness.report.controls import KnownControls
         from harness.report.figures.report import assemble_figure
         from harness.selection.reporting import Reports, seeds_shown_of_figure
@@ -134,11 +134,11 @@ class Experiment(Request):
             return Reports(tuple(tables), page=lambda: self.page(seeds))
         tables, known = [], KnownControls(self.profile, self.store)
         for table in self.tables:
-            some, lacking = runnable(table, self.profile, self._shown(table, seeds, on_note))
-            if some is None:
-                on_note(f"{table.id} is left out: {lacking[table.rows[0].id]}")
+            found = results_of(table, self._shown(table, seeds, on_note), known)
+            if found.runs is None:
+                on_note(f"{table.id} is left out: {found.absent[table.rows[0].id]}")
             else:
-                tables.append(with_all_rows(stored_results(some, known)))
+                tables.append(found)
         return Reports(tuple(tables), page=lambda: self.page(seeds))
 
     def published(self) -> Reports:
@@ -149,8 +149,7 @@ class Experiment(Request):
         if self.figure is not None:
             folder = project.publishing_dir() / self.profile.name / self.figure.id
             return Reports(figure=published_figure(self.figure, folder))
-        tables = self._published_contents().tables
-        return Reports(tables, page=lambda: self.page(published=True))
+        return Reports(self._published(), page=lambda: self.page(published=True))
 
     def page(self, seeds: Seeds = None, *, published: bool = False, on_note: Say = ignore) -> str:
         """Render an HTML page of the tables, with the figures drawn from their rows.
@@ -164,7 +163,7 @@ class Experiment(Request):
         from harness.selection.reporting import page_of
 
         if published:
-            return as_html(self._published_contents())
+            return as_html(self._published(), self._published_pictures())
         shown = {table.id: self._shown(table, seeds, on_note) for table in self.tables}
         return page_of(self.tables, self.profile, shown, self.store)
 
@@ -172,10 +171,7 @@ class Experiment(Request):
         """Return `results/README.md`: the tables' published findings as generated sentences."""
         from harness.report.render import as_findings
 
-        found = self._published_contents()
-        return as_findings(
-            found.profile, found.tables, found.verdicts, found.pictures, project.publishing_dir()
-        )
+        return as_findings(self._published(), self._published_pictures(), project.publishing_dir())
 
     def publish(
         self,
@@ -255,10 +251,17 @@ class Experiment(Request):
         runs = plan_table(table, self.profile, self._shown(table, seeds, on_note), self.rows)
         return stored_results(runs, KnownControls(self.profile, self.store))
 
-    def _published_contents(self) -> Contents:
-        from harness.report.page.contents import from_results
+    def _published(self) -> tuple[Results, ...]:
+        from harness.report.build import published_tables
 
-        return from_results(self.tables, self.profile, project.publishing_dir())
+        return published_tables(self.tables, self.profile, project.publishing_dir())
+
+    def _published_pictures(self) -> list[Picture]:
+        """Return the published pictures that belong to none of the tables."""
+        from harness.report.page.pictures import published_pictures
+
+        names = {table.id for table in self.tables}
+        return list(published_pictures(project.publishing_dir() / self.profile.name, names))
 
     def _shown(self, table: Table, seeds: Seeds, on_note: Say) -> tuple[int, ...]:
         """Return the requested seeds, else the table's most complete ones."""

@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from harness.report.answer import Answer
-    from harness.report.controls import KnownControls
     from harness.report.figures.report import FigureReport
     from harness.report.results import Results
     from harness.runtime import RunOutcome
@@ -202,12 +201,14 @@ def page_of(
     tables: Iterable[Table], profile: Profile, seeds: Mapping[str, Sequence[int]], store: Store
 ) -> str:
     """Render an HTML page of tables, with the figures drawn from their rows."""
+    from harness.report.build import results_of
     from harness.report.controls import KnownControls
-    from harness.report.page.contents import from_store
     from harness.report.page.page import as_html
+    from harness.report.page.pictures import drawn_figures
 
-    figures, known = all_figures().values(), KnownControls(profile, store)
-    return as_html(from_store(tables, profile, lambda table: seeds[table.id], known, figures))
+    known = KnownControls(profile, store)
+    found = [results_of(table, seeds[table.id], known) for table in tables]
+    return as_html(found, list(drawn_figures(all_figures().values(), found, store)))
 
 
 def seeds_shown(
@@ -286,31 +287,19 @@ def judged_claims(
         for table in tables.values()
         if table.id in wanted | compared or any(it.id in measured_by for it in table.claims)
     ]
+    from harness.report.build import published_tables, results_of
+    from harness.report.controls import KnownControls
+
     if published:
-        from harness.report.page.contents import from_results
-
-        found = from_results(needed, profile, project.publishing_dir()).tables
+        found = published_tables(needed, profile, project.publishing_dir())
     else:
-        from harness.report.controls import KnownControls
-
-        controls = KnownControls(profile, Store(store_dir()))
-        found = tuple(_stored(table, seeds, controls, on_note) for table in needed)
+        controls, shown = KnownControls(profile, Store(store_dir())), seeds
+        found = tuple(
+            results_of(it, shown or seeds_shown(it, profile, None, on_note), controls)
+            for it in needed
+        )
     verdicts = all_verdicts(found, declared, profile)
     return Reports(
         tuple(it for it in found if it.table.id in wanted),
         judged=[verdict for verdict in verdicts if verdict.place in wanted],
     )
-
-
-def _stored(
-    table: Table, asked_for: Sequence[int] | None, known: KnownControls, on_note: Say
-) -> Results:
-    """Return a table's results from the store, for given seeds or the most complete ones."""
-    from harness.report.build import stored_results, without_runs
-
-    profile = known.profile
-    seeds = seeds_shown(table, profile, None, on_note) if asked_for is None else asked_for
-    runs, lacking = runnable(table, profile, seeds)
-    if runs is None:
-        return without_runs(table, profile, (), lacking[table.rows[0].id], lacking)
-    return stored_results(runs, known)

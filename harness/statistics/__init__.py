@@ -10,7 +10,6 @@ from harness.statistics.comparisons import (
     holm,
     rank_agreement,
     rank_correlation,
-    share_interval,
     sign_agreement,
     spearman,
 )
@@ -34,7 +33,6 @@ __all__ = [
     "paired_difference",
     "rank_agreement",
     "rank_correlation",
-    "share_interval",
     "sign_agreement",
     "spearman",
     "weighted_sum",

@@ -139,14 +139,6 @@ def sign_agreement(ours: Sequence[float], paper: Sequence[float]) -> tuple[int, 
     return int(agree.sum()), int(counted.sum())
 
 
-def share_interval(agree: int, of: int) -> tuple[float, float]:
-    """Return the exact 95% interval of a proportion (Clopper and Pearson, 1934)."""
-    from scipy import stats
-
-    found = stats.binomtest(agree, of).proportion_ci(0.95, method="exact")
-    return float(found.low), float(found.high)
-
-
 def spearman(a: Sequence[float], b: Sequence[float]) -> float | None:
     """Return Spearman's rank correlation over rows, with mean ranks for ties.
 

@@ -12,11 +12,11 @@ import pytest
 from markdown_it import MarkdownIt
 from page_reader import Page
 from scene import Scene, rounds
-from toy_page import contents_of, write_judgments, write_lineage, write_training
+from toy_page import page_of, write_lineage, write_training
 from toy_tables import DECLARATION, judge_of, stored, toy_runs
 
 from harness.pipeline.runs import TableRuns
-from harness.report.page.page import SCRIPT, TEMPLATES, as_html
+from harness.report.page.page import SCRIPT, TEMPLATES
 from harness.report.render import as_json, as_markdown, as_text
 from harness.report.results import Results
 from harness.runtime import Store
@@ -62,7 +62,6 @@ def filled(folder: Path, dice: random.Random) -> tuple[TableRuns, Store]:
     """Return the table's runs, with models, judges and errors that say hostile things."""
     store, runs = Store(folder / "store"), toy_runs(seeds=[0], table=declared(dice))
     write_lineage(store, runs, text=text(dice))
-    write_judgments(store, runs, text(dice), text(dice))
     write_training(store, runs)
     broken = judge_of(runs, "base", 0, "ah_wr")
     # What the system says of a file may hold halves of characters.
@@ -74,7 +73,7 @@ def filled(folder: Path, dice: random.Random) -> tuple[TableRuns, Store]:
 def test_hostile_texts_in_every_form(scene: Scene) -> None:
     runs, store = filled(scene.folder, scene.dice)
     found = stored(runs, store)
-    check_page(as_html(contents_of(runs, store)))
+    check_page(page_of(runs, store))
     check_markdown(as_markdown(found))
     check_terminal(as_text(found, width=100))
     said = as_json(found.report.cells)

@@ -14,17 +14,18 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from toy_tables import CLAIM, DECLARATION
 
 from harness.extensions import SCORES
 from harness.registry.claims import Compare
+from harness.registry.declared import all_profiles
 from harness.registry.schema import PROMPT_SCORES, Table
-from harness.report.model import Cell, Verdict
-from harness.report.scores import Measured, RunScores
-from harness.report.verdicts import Evidence, ends_of, judge_all
+from harness.report.model import Cell, Report, ReportColumn, ReportRow, Verdict
+from harness.report.results import Results
+from harness.report.scores import Measured
+from harness.report.verdicts import ends_of, judge_all
 
 EFFECTS: Mapping[str, float] = {"prompt": 1.0, "seed": 0.1, "row prompt": 0.1, "row seed": 0.1}
 """Standard deviations of what differs by chance, as multiples of that of a single answer.
@@ -57,7 +58,7 @@ def simulated_nulls(
         verdict
         for table in tables
         for _ in range(repetitions)
-        for verdict in judge_all(_evidence(table, null_scores(table, seeds, prompts, rng), seeds))
+        for verdict in judge_all(_results(table, null_scores(table, seeds, prompts, rng), seeds))
         if not _is_true_of_equals(table, verdict.claim)
     ]
 
@@ -83,7 +84,7 @@ def one_recipe_twice(
             for name, own in (("a", dealt[:each]), ("b", dealt[each : 2 * each])):
                 for (position, seed), score in itertools.product(enumerate(own), scores):
                     named[name, position, score] = measured[run, int(seed), score]
-            verdicts += judge_all(_evidence(table, named, each))
+            verdicts += judge_all(_results(table, named, each))
     return verdicts
 
 
@@ -116,14 +117,21 @@ def null_scores(table: Table, seeds: int, prompts: int, rng: np.random.Generator
     return measured
 
 
-def evidence_of(table: Table, cells: Sequence[Cell], measured: Measured, **more: Any) -> Evidence:
+def results_of(
+    table: Table, cells: Sequence[Cell], measured: Measured, absent: Mapping[str, str] | None = None
+) -> Results:
+    """Return results of some rows of a table; of the report there is what verdicts read."""
     asked = {cell.row for cell in cells}
-    rows = [row for row in table.rows if row.id in asked]
-    scores = RunScores.of_table(table, rows, cells[0].seeds, measured)
-    return Evidence(table, cells, scores, **more)
+    report = Report.model_construct(
+        table=table.id, profile=cells[0].profile, scale=cells[0].scale, seeds=cells[0].seeds,
+        rows=tuple(ReportRow.of(row, table) for row in table.rows if row.id in asked),
+        columns=tuple(map(ReportColumn.of, table.columns)), cells=tuple(cells),
+    )  # fmt: skip
+    profile = all_profiles()["micro"]
+    return Results(table, profile, report, lambda *_: (), measured, absent=absent or {})
 
 
-def _evidence(table: Table, measured: Measured, seeds: int) -> Evidence:
+def _results(table: Table, measured: Measured, seeds: int) -> Results:
     # Of a cell only the state matters: its scores are there.
     cells = [
         Cell(
@@ -133,7 +141,7 @@ def _evidence(table: Table, measured: Measured, seeds: int) -> Evidence:
         for row in table.rows
         for column in table.columns
     ]  # fmt: skip
-    return evidence_of(table, cells, measured)
+    return results_of(table, cells, measured)
 
 
 def _two_names(scores: Sequence[str]) -> Table:

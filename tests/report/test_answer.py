@@ -12,12 +12,14 @@ import pytest
 
 from harness.cli.common import print_json
 from harness.project import project_root, results_dir
+from harness.registry.claims import figure_claims
 from harness.registry.declared import all_profiles, all_tables, named_profile
 from harness.registry.paper import the_paper
 from harness.registry.profile import table_at
 from harness.report.answer import Answer, Compared, answer_to
+from harness.report.build import published_tables
+from harness.report.claims import all_verdicts
 from harness.report.model import Estimate
-from harness.report.page.contents import from_results
 from harness.report.page.page import as_html
 from harness.report.render import escape
 from harness.report.results import Results
@@ -63,7 +65,7 @@ def published(request: pytest.FixtureRequest) -> tuple[Results, ...]:
     profile, results = named_profile(request.param), results_dir()
     needed = {name for line in the_paper().answers[profile.name].lines
               for it in line.comparisons for name in it.tables}  # fmt: skip
-    return from_results([all_tables()[name] for name in needed], profile, results).tables
+    return published_tables([all_tables()[name] for name in needed], profile, results)
 
 
 @pytest.fixture(scope="module")
@@ -90,12 +92,13 @@ def test_the_answer_is_the_same_on_the_page_and_in_json(
 ) -> None:
     """Of all that is published at `micro`."""
     profile = named_profile("micro")
-    contents = from_results(all_tables().values(), profile, results_dir())
-    found = answer_to(contents.tables, contents.verdicts)
-    assert sum(own.claims for own in found.claims) == len(contents.verdicts) == 146
-    print_json([], Reports(contents.tables).answer)
+    tables = published_tables(all_tables().values(), profile, results_dir())
+    verdicts = all_verdicts(tables, figure_claims(), profile)
+    found = answer_to(tables, verdicts)
+    assert sum(own.claims for own in found.claims) == len(verdicts) == 146
+    print_json([], Reports(tables).answer)
     assert Answer.model_validate(json.loads(capsys.readouterr().out)["answer"]) == found
-    text = html.unescape(re.sub(r"<[^>]+>", "", as_html(contents).split("<main>")[1]))
+    text = html.unescape(re.sub(r"<[^>]+>", "", as_html(tables, ()).split("<main>")[1]))
     for line in found.lines:
         assert line in text
 
@@ -109,7 +112,7 @@ def test_the_answer_names_nothing_that_was_not_used(answer: Answer) -> None:
 @pytest.fixture(scope="module")
 def reports() -> tuple[Results, ...]:
     tables = [all_tables()[name] for name in ("table2", "table5", "choosing")]
-    return from_results(tables, named_profile("micro"), results_dir()).tables
+    return published_tables(tables, named_profile("micro"), results_dir())
 
 
 def barred(results: Results, name: str) -> Results:

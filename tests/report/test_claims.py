@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from null_tables import counted, evidence_of, null_scores, one_recipe_twice, simulated_nulls
+from null_tables import counted, null_scores, one_recipe_twice, results_of, simulated_nulls
 from scipy import stats
 from toy_tables import CLAIM, DECLARATION, by_place, stored, toy_runs, write_scores
 
@@ -86,7 +86,8 @@ def judged(
     """Judge claims of a table of which some rows were asked for; `cell` are fields of all cells."""
     fields = more.pop("cell", {})
     cells = [cell_of(table, row, tuple(range(seeds)), **fields) for row in rows]
-    return judge_all(evidence_of(table, cells, measured, **more))
+    inadmissible = more.pop("inadmissible", {})
+    return judge_all(results_of(table, cells, measured, **more), inadmissible=inadmissible)
 
 
 def verdicts_of(
@@ -282,11 +283,8 @@ def test_what_no_score_decides_says_why_or_where_it_is_measured() -> None:
 
 def test_a_row_that_was_not_asked_for_has_no_scores() -> None:
     table = table_of(claim("it", compare("a", ">", "b"), primary=True))
-    evidence = evidence_of(table, [cell_of(table, "a", (0,))], {})
-    (verdict,) = judge_all(evidence)
+    (verdict,) = judge_all(results_of(table, [cell_of(table, "a", (0,))], {}))
     assert (verdict.word, verdict.reason) == ("not_run", "`b` was not requested")
-    with pytest.raises(KeyError):
-        evidence.score(("a", "ah_wr"))
 
 
 @pytest.mark.parametrize(
@@ -450,7 +448,7 @@ def test_a_figure_can_compare_the_rows_of_a_table() -> None:
     class Compared(Judged):
         def judge(self, claims: Sequence[Claim], place: str) -> Sequence[Verdict]:
             cells = [cell_of(table, row, (0, 1, 2)) for row in "abc"]
-            return judge_all(evidence_of(table, cells, measured), claims, place)
+            return judge_all(results_of(table, cells, measured), claims, place)
 
     report: Any = Compared()
     (verdict,) = judge_figures(declared, [report], "micro", "toy")
@@ -707,7 +705,7 @@ def test_without_the_baseline_s_score_there_is_no_unit_and_the_reason_is_said() 
     table = measured_by(PAPER)
     cells = [cell_of(table, row, (0, 1, 2)) for row in "ab"]
     cells.append(cell_of(table, "c", (0, 1, 2), state="not_run"))
-    (verdict,) = judge_all(evidence_of(table, cells, around(44.0, 44.0, 1.0)))
+    (verdict,) = judge_all(results_of(table, cells, around(44.0, 44.0, 1.0)))
     assert verdict.word == "inconclusive"
     assert "a share of the gain of `a` over `c`: " in (verdict.reason or "")
 

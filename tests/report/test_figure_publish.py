@@ -16,6 +16,7 @@ from toy_figures import FIGURES, declared, toy_profile, whole_figure
 from toy_tables import change_rows
 
 from harness.errors import HarnessError
+from harness.report.build import results_of
 from harness.report.controls import KnownControls
 from harness.report.figures.published import (
     FIGURE,
@@ -25,9 +26,9 @@ from harness.report.figures.published import (
     publish_figure,
 )
 from harness.report.figures.report import FigureReport
-from harness.report.page.contents import from_results, from_store
 from harness.report.page.page import as_html
-from harness.report.plots import Target
+from harness.report.page.pictures import drawn_figures, published_pictures
+from harness.report.plots import Picture, Target
 from harness.report.publication import Refused, published_folders
 from harness.report.verify import verify
 from harness.runtime import Store
@@ -99,36 +100,32 @@ def test_a_page_of_the_store_has_no_published_figure(
     report = whole_figure(store, "figure10")
     publish_figure(report, tmp_path)
     tables, figures = declared()
-    page = functools.partial(from_store, [tables["table4"]], toy_profile())
-    shown = [figures[name] for name in ("figure9", "figure10", "figure12", "figure3")]
-    empty = page(lambda _: (0, 1), KnownControls(toy_profile(), Store(tmp_path / "empty")), shown)
-    assert empty.pictures == ()
-    assert "Source: published" not in as_html(empty)
-    assert page(lambda _: (7,), KnownControls(toy_profile(), store), shown).pictures == ()
+    table, profile = tables["table4"], toy_profile()
+    asked = [figures[name] for name in ("figure9", "figure10", "figure12", "figure3")]
 
-    contents = page(lambda _: (0, 1), KnownControls(toy_profile(), store), shown)
-    nine, ten, twelve = contents.pictures
+    def drawn(seeds: tuple[int, ...], store: Store) -> list[Picture]:
+        found = results_of(table, seeds, KnownControls(profile, store))
+        return list(drawn_figures(asked, [found], store))
+
+    assert drawn((0, 1), Store(tmp_path / "empty")) == drawn((7,), store) == []
+    nine, ten, twelve = drawn((0, 1), store)
     assert {p.origin for p in (nine, ten, twelve)} == {"drawn from the store, 2 seeds"}
     assert (ten.title, ten.alt, ten.findings) == (
         report.heading, report.alt, tuple(report.findings)
     )  # fmt: skip
-    published = from_results([tables["table4"]], toy_profile(), tmp_path)
-    assert [picture.origin for picture in published.pictures] == [
+    assert [picture.origin for picture in published_pictures(tmp_path / "micro", {"table4"})] == [
         "published in results/micro/figure10/figure.svg"
     ]
 
 
-def test_a_table_that_cannot_run_is_on_the_page_with_its_reason(
-    store: Store, tmp_path: Path
-) -> None:
+def test_a_table_that_cannot_run_is_on_the_page_with_its_reason(store: Store) -> None:
     table = declared()[0]["table4"]
     bare = toy_profile().model_copy(update={"algorithms": ("rloo",)})
-    contents = from_store([table], bare, lambda _: (0,), KnownControls(bare, store))
-    (found,) = contents.tables
+    found = results_of(table, (0,), KnownControls(bare, store))
     assert not found.report.has_numbers
     assert {*found.absent} == {row.id for row in table.rows}
     assert {verdict.word for verdict in found.verdicts} == {"not_run"}
-    assert "has no algorithm <code>dpo</code>" in as_html(contents)
+    assert "has no algorithm <code>dpo</code>" in as_html([found], ())
 
 
 def raised(rows: Rows, field: str, by: float = 0.001, at: int = 0) -> None:

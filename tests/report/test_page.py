@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 import pytest
 from page_reader import Page, numbers_of
-from toy_page import contents_of, write_judgments, write_lineage, write_training
+from toy_page import page_of, shown, write_lineage, write_training
 from toy_tables import CLAIM, DECLARATION, toy_runs, write_all, write_luck
 
 from harness.registry.paper import the_paper
@@ -39,10 +39,9 @@ def whole(store: Store) -> str:
     """Return a page of which every part is there."""
     runs = toy_runs(seeds=[0])
     write_lineage(store, runs)
-    write_judgments(store, runs, "My final verdict is: [[A>B]]", "an answer of")
+    write_all(store, runs)
     write_training(store, runs)
-    contents = replace(contents_of(runs, store), pictures=(PICTURE,))
-    return as_html(replace(contents, table_pictures={runs.table.id: [PICTURE]}))
+    return page_of(runs, store, PICTURE)
 
 
 def test_nothing_outside_the_page_is_asked_for(whole: str) -> None:
@@ -51,7 +50,7 @@ def test_nothing_outside_the_page_is_asked_for(whole: str) -> None:
     assert tags["script"] == 1
     for tag in ("link", "iframe", "object", "embed", "base", "form", "audio", "video"):
         assert tags[tag] == 0
-    assert page.values("src") == [PICTURE.data] * 2
+    assert page.values("src") == [PICTURE.data]
     outside = [link for link in page.values("href") if not link.startswith("#")]
     assert outside == [the_paper().address]
     assert not [a for _, named, _ in page.elements for a in named if a.startswith(("on", "srcset"))]
@@ -94,7 +93,7 @@ def test_a_keyboard_a_screen_reader_and_a_small_screen_are_served(whole: str) ->
     assert {"name": "viewport", "content": "width=device-width, initial-scale=1"} in page.all(
         "meta"
     )
-    assert [image["alt"] for image in page.all("img")] == ["a", "a"]
+    assert [image["alt"] for image in page.all("img")] == ["a"]
     for drawing in page.all("svg"):
         hidden = drawing.get("aria-hidden") == "true" or drawing.get("class") == "mark"
         assert hidden or (drawing.get("role") == "img" and drawing.get("aria-label"))
@@ -114,7 +113,7 @@ def test_a_keyboard_a_screen_reader_and_a_small_screen_are_served(whole: str) ->
 def test_each_number_says_where_it_comes_from(store: Store) -> None:
     runs = toy_runs()
     write_all(store, runs)
-    html = as_html(contents_of(runs, store))
+    html = page_of(runs, store)
     assert numbers_of(html)["ah_wr", "eva-a_min"][1] == "+4.5 ±0.0"
     text = Page(html).text
     for words in ("toy-1/oracle", "0123456789ab", "dpo-eva-a_min"):
@@ -124,9 +123,8 @@ def test_each_number_says_where_it_comes_from(store: Store) -> None:
 def test_a_model_s_text_is_shown_and_does_nothing(store: Store) -> None:
     runs = toy_runs(seeds=[0])
     write_lineage(store, runs, text=HOSTILE + "x" * 5000)
-    write_judgments(store, runs, HOSTILE, HOSTILE)
     write_training(store, runs)
-    html = as_html(contents_of(runs, store))
+    html = page_of(runs, store)
     harmless(html)
     page = Page(html)
     assert "<script>alert(1)</script>\"'><img src=x" in page.text
@@ -150,9 +148,7 @@ def harmless(html: str) -> None:
 def test_a_page_without_a_store_says_what_it_lacks(store: Store) -> None:
     runs = toy_runs()
     write_all(store, runs)
-    contents = contents_of(runs, store)
-    bare = replace(contents, source="results", examples=None)
-    text = Page(as_html(bare)).text
+    text = Page(as_html([replace(shown(runs, store), runs=None)], ())).text
     assert "Prompts and answers are not published" in text
 
 
@@ -165,7 +161,7 @@ def test_the_first_screen_shows_each_claim_in_points_beside_its_verdict(store: S
     runs = toy_runs(seeds=[0, 1, 2], table=DECLARATION | {"claims": claims})
     write_luck(store, runs)
     write_all(store, runs)
-    html = as_html(contents_of(runs, store))
+    html = page_of(runs, store)
     ledger = html.partition('<table class="ledger">')[2].partition("</table>")[0]
     rows = dict(re.findall(r'<tr class="([^"]*)" id="claim/(.)"', ledger))
     assert rows == {"claim supported primary": "c", "claim supported": "d"}

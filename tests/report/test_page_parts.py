@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from toy_page import RUN, write_judgments, write_lineage, write_training
+from toy_page import RUN, write_lineage, write_training
 from toy_tables import CLAIM, DECLARATION, stored, toy_runs, write_all, write_luck, write_scores
 
 from harness.pipeline.runs import TableRuns
@@ -19,12 +19,12 @@ from harness.project import results_dir
 from harness.registry.claims import Compare
 from harness.report.answer import finding
 from harness.report.model import Estimate
-from harness.report.page.contents import published_pictures
 from harness.report.page.examples import Examples, examples_of
 from harness.report.page.marks import Axis, axis_of, draw, holding
 from harness.report.page.page import ticked_parts, visible
+from harness.report.page.pictures import published_pictures
 from harness.report.publication import read_index, write_index
-from harness.report.verdicts import Evidence, judge_all
+from harness.report.verdicts import judge_all
 from harness.report.view import label_parts
 from harness.runtime import Store
 
@@ -85,7 +85,7 @@ def test_a_finding_is_the_primary_claim_and_how_rows_fare(
     runs = toy_runs(range(seeds), table=table)
     write(store, runs)
     found = stored(runs, store)
-    verdicts = judge_all(Evidence(runs.table, found.report.cells, found.scores))
+    verdicts = judge_all(found)
     assert fnmatchcase(finding(found, verdicts), said)
 
 
@@ -223,23 +223,6 @@ def test_examples_are_the_first_the_middle_and_the_last_drawn(store: Store) -> N
     ]  # fmt: skip
 
 
-def test_judged_answers_stand_side_by_side(store: Store) -> None:
-    """Of five items the first, the third and the last; first the game with the reference as A."""
-    runs = toy_runs(seeds=[0])
-    write_lineage(store, runs)
-    write_judgments(store, runs, "[[A>B]]", "answer of")
-    write_training(store, runs)
-    found = examples_of(runs, store).judged
-    assert [judged.item for judged in found] == ["q0", "q2", "q4"]
-    one = found[0]
-    assert (one.baseline, one.row, one.judge) == ("dpo-1", "eva-a_min", "toy-1/oracle")
-    assert one.before[0].answer == "answer of dpo-h1"
-    assert one.after[0].answer == f"answer of {RUN}"
-    assert one.after[0].asked == "a question"
-    assert one.after[0].replies == (("reference as A", "[[A>B]]"), ("reference as B", "[[A>B]]"))
-    assert one.reference is None
-
-
 def test_pictures_published_beside_tables_are_taken_over(tmp_path: Path) -> None:
     """What a folder holds is told by its report; nothing is drawn of an archive."""
     published = results_dir() / "micro"
@@ -257,8 +240,6 @@ def test_pictures_published_beside_tables_are_taken_over(tmp_path: Path) -> None
     svg = (tmp_path / "micro" / "figure12" / "figure.svg").read_bytes()
     assert figure.svg() == svg
     assert figure.data.startswith("data:image/svg+xml;base64,")
-    (tmp_path / "micro" / "figure12" / "figure.svg").unlink()
-    assert not list(published_pictures(tmp_path / "micro", {"table4"}))
 
 
 def test_a_page_of_one_table_has_the_figures_of_its_rows_alone() -> None:

@@ -14,11 +14,12 @@ from page_reader import numbers_of
 from harness.project import results_dir
 from harness.registry.declared import load_tables
 from harness.registry.profile import load_profiles
-from harness.report.build import published_results
+from harness.report.build import published_results, published_tables
 from harness.report.controls import KnownControls
-from harness.report.page.contents import Contents, from_results
 from harness.report.page.page import as_html, run_block
+from harness.report.page.pictures import published_pictures
 from harness.report.publication import published_folders, read_published
+from harness.report.results import Results
 from harness.report.view import our_decimals
 from harness.selection.experiment import select
 
@@ -37,13 +38,13 @@ PUBLISHED = (
 
 
 @pytest.fixture(scope="module")
-def contents() -> Contents:
-    return from_results(list(load_tables().values()), load_profiles()["micro"], results_dir())
+def results() -> tuple[Results, ...]:
+    return published_tables(load_tables().values(), load_profiles()["micro"], results_dir())
 
 
 @pytest.fixture(scope="module")
-def html(contents: Contents) -> str:
-    return as_html(contents)
+def html(results: tuple[Results, ...]) -> str:
+    return as_html(results, list(published_pictures(results_dir() / "micro", {*load_tables()})))
 
 
 def test_the_published_tables_are_those_expected() -> None:
@@ -52,12 +53,12 @@ def test_the_published_tables_are_those_expected() -> None:
 
 
 def test_every_published_table_is_on_the_page_with_a_trace_of_each_run(
-    contents: Contents, html: str
+    results: tuple[Results, ...], html: str
 ) -> None:
-    with_numbers = [it.table.id for it in contents.tables if it.report.seeds]
+    with_numbers = [it.table.id for it in results if it.report.seeds]
     assert sorted(with_numbers) == sorted(FOLDERS)
     behind = {run for folder in FOLDERS.values() for run, *_ in read_published(folder)[1]}
-    rows = {row[0]: row[1:] for row in run_block(contents).rows}
+    rows = {row[0]: row[1:] for row in run_block(results).rows}
     assert behind <= {*rows}
     assert all(f'id="{name}"' in html for name in FOLDERS)
     reward, judge = "micro-4/rm_pointwise@129a55389283a069", "micro-4/oracle, micro-4/exact_match"

@@ -10,18 +10,17 @@ from typing import Any
 
 import pytest
 from page_reader import numbers_of
-from toy_page import contents_of
+from toy_page import page_of
 from toy_tables import DECLARATION, judge_of, stored, toy_runs, write_scores, write_whole
 
 from harness.pipeline.runs import TableRuns, plan_table
 from harness.registry.profile import load_profiles
 from harness.registry.schema import Table
 from harness.report.blocks import column_blocks, fact_blocks, summary_blocks
-from harness.report.build import published_results
+from harness.report.build import published_results, published_tables, results_of
 from harness.report.controls import KnownControls
 from harness.report.model import Cell
-from harness.report.page.contents import from_results, from_store
-from harness.report.page.page import as_html, run_block
+from harness.report.page.page import run_block
 from harness.report.publication import read_published
 from harness.report.publish import publish
 from harness.report.render import as_json, as_markdown, as_text
@@ -80,7 +79,7 @@ def test_terminal_markdown_and_page_show_the_same_texts(
     table_rows = [[part.strip() for part in line[1:]] for line in pipes if len(line) == 5]
     shown = [row for row in table_rows if not row[0].startswith(("ours", "--"))]
     assert shown[: len(expected)] == expected
-    assert list(numbers_of(as_html(contents_of(runs, store))).values()) == expected
+    assert list(numbers_of(page_of(runs, store)).values()) == expected
 
 
 MADE_BY = {
@@ -149,8 +148,8 @@ def test_every_surface_names_exactly_what_made_each_cell(store: Store, tmp_path:
             write_scores(store, runs, run_id, seed, ah_wr=scores, mt_avg=scores)
         publish(stored(runs, store), results)
     pages = {
-        "store": from_store(tables, profile, lambda _: (0, 1), KnownControls(profile, store)),
-        "results": from_results(tables, profile, results),
+        "store": [results_of(it, (0, 1), KnownControls(profile, store)) for it in tables],
+        "results": published_tables(tables, profile, results),
     }
     for runs in planned:
         found = stored(runs, store)
@@ -174,8 +173,8 @@ def test_every_surface_names_exactly_what_made_each_cell(store: Store, tmp_path:
             for text in texts:
                 models, creators = text["Reward model"], text["Creator"]
                 assert (of_row(models, cell.row), of_row(creators, cell.row)) == expected
-    for contents in pages.values():
-        for run, _, _, models, creators, _ in run_block(contents).rows:
+    for shown in pages.values():
+        for run, _, _, models, creators, _ in run_block(shown).rows:
             expected = MADE_BY[run.removeprefix("run-")]
             assert (listed(models), listed(creators)) == expected
 

@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from forging import forge, seal
-from toy_page import write_judgments, write_lineage, write_training
+from toy_page import write_lineage, write_training
 from toy_tables import (
     change_rows,
     judge_of,
@@ -29,8 +29,8 @@ from toy_tables import (
 )
 
 from harness.errors import HarnessError
-from harness.report.page.contents import from_results
-from harness.report.page.examples import FILE, examples_of, read_examples
+from harness.report.build import published_tables
+from harness.report.page.examples import FILE, examples_in, examples_of, read_examples
 from harness.report.publication import (
     IndexEntry,
     Publication,
@@ -104,20 +104,19 @@ def test_the_published_json_has_the_agreed_keys(folder: Path) -> None:
     assert str(folder.parents[2]) not in (folder / "report.md").read_text(encoding="utf-8")
 
 
-def test_prompts_and_answers_are_published_where_they_are_the_embedded_world_s(
+def test_prompts_are_published_where_they_are_the_embedded_world_s(
     store: Store, tmp_path: Path
 ) -> None:
     runs = toy_runs()
     write_lineage(store, runs)
-    write_judgments(store, runs, "a verdict", "an answer")
     write_training(store, runs)
     folder = publish(stored(runs, store), tmp_path / "results", allow_fewer=True)
     assert read_examples(folder / FILE) == examples_of(runs, store)
     assert FILE in json.loads((folder / "digests.json").read_text())["files"]
-    page = from_results([runs.table], runs.profile, tmp_path / "results")
-    assert page.examples is not None
-    assert [found.steps[0].name for found in page.examples.lineages] == ["h2", "h1", "h3"]
-    assert page.examples.judged[0].after[0].answer == "an answer dpo-eva-a_min"
+    (found,) = published_tables([runs.table], runs.profile, tmp_path / "results")
+    examples = examples_in(found)
+    assert examples is not None
+    assert [it.steps[0].name for it in examples.lineages] == ["h2", "h1", "h3"]
     (folder / FILE).write_text("[]")
     with pytest.raises(HarnessError, match="is not what was published"):
         read_published(folder)

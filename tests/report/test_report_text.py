@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 from page_reader import Page
-from toy_page import contents_of
+from toy_page import page_of
 from toy_tables import DECLARATION, judge_of, stored, toy_runs, write_scores, write_whole
 
 from harness.evaluation.calibration import Calibration, record_path
@@ -24,7 +24,6 @@ from harness.report.blocks import (
     summary_blocks,
 )
 from harness.report.model import Report
-from harness.report.page.page import as_html
 from harness.report.render import as_json, as_markdown, as_text, escape
 from harness.report.results import Results
 from harness.report.view import facts, signed
@@ -85,7 +84,7 @@ def test_states_are_words(store: Store) -> None:
     runs = toy_runs(seeds=[0, 1, 2])
     write_scores(store, runs, "dpo-h1", 0, ah_wr={"p0": 50.0, "p1": 52.0})
     store.record_failure(judge_of(runs, "base", 0, "ah_wr"), "the judge broke", "")
-    shown = as_text(stored(runs, store)), Page(as_html(contents_of(runs, store))).text
+    shown = as_text(stored(runs, store)), Page(page_of(runs, store)).text
     for words in ("1/3 seeds", "not run", "not available", "failed: base: ", "the judge broke"):
         for text in shown:
             assert words in " ".join(text.split())

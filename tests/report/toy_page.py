@@ -1,38 +1,34 @@
-"""A page of the toy table: its contents from a store whose texts are written by hand."""
+"""A page of the toy table, from a store whose texts are written by hand."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from toy_tables import judge_of, stored, write_files, write_prompts
+from toy_tables import stored, write_files, write_prompts
 
 from harness.pipeline.runs import TableRuns
 from harness.report.build import with_all_rows
 from harness.report.facts import creator_stages
-from harness.report.page.contents import Contents
-from harness.report.page.examples import examples_of
-from harness.report.verdicts import Evidence, judge_all
+from harness.report.page.page import as_html
+from harness.report.plots import Picture
+from harness.report.results import Results
+from harness.report.verdicts import judge_all
 from harness.runtime import Plan, Stage, Store
 
 RUN = "dpo-eva-a_min"
 """The run whose prompts are shown: that of the only row with a creator whose stages are written."""
 
 
-def contents_of(runs: TableRuns, store: Store) -> Contents:
-    """Return a page's contents, whose claims no control bars."""
+def shown(runs: TableRuns, store: Store) -> Results:
+    """Return what a page shows of a table, whose claims no control bars."""
     found = with_all_rows(stored(runs, store))
-    evidence = Evidence(runs.table, found.report.cells, found.scores)
-    object.__setattr__(found, "verdicts", judge_all(evidence, runs.table.claims))
-    return Contents(
-        profile=runs.profile,
-        source="store",
-        tables=(found,),
-        table_pictures={},
-        pictures=(),
-        examples=examples_of(runs, store),
-    )
+    object.__setattr__(found, "verdicts", judge_all(found))
+    return found
+
+
+def page_of(runs: TableRuns, store: Store, *pictures: Picture) -> str:
+    return as_html([shown(runs, store)], pictures)
 
 
 def prompt(
@@ -104,24 +100,3 @@ def write_training(store: Store, runs: TableRuns, seed: int = 0) -> None:
     }
     for stage in Plan(runs.runs[RUN, seed].training[-1:]):
         write_files(store, stage, **files.get(stage.kind, {}))
-
-
-def write_judgments(store: Store, runs: TableRuns, reply: str, answer: str, seed: int = 0) -> None:
-    """Write the hard benchmark's answers and what the judge said, of the row and its baseline."""
-    for run_id in (RUN, "dpo-h1"):
-        judge_stage = judge_of(runs, run_id, seed, "ah_wr")
-        asked = json.dumps([{"role": "user", "content": "a question"}])
-        names = [f"q{i}" for i in range(5)]
-        answers = [
-            {"prompt_id": n, "turn": 1, "conversation": asked, "completion": f"{answer} {run_id}",
-             "n_tokens": 1}
-            for n in names
-        ]  # fmt: skip
-        write_files(store, judge_stage.inputs["answers"], answers=answers)
-        replies = [
-            {"prompt_id": n, "category": "", "number": game, "reply": reply, "oracle": 1.0}
-            for n in names
-            for game in (1, 2)
-        ]
-        scores = [{"prompt_id": n, "column": "ah_wr", "value": 50.0} for n in names]
-        write_files(store, judge_stage, judgments=replies, scores=scores)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from harness.errors import HarnessError
-from harness.statistics import holm, share_interval, sign_agreement, spearman
+from harness.statistics import holm, sign_agreement, spearman
 from harness.statistics.comparisons import mean_ranks
 
 
@@ -60,13 +60,6 @@ def test_spearman_needs_both_values_of_each_row(a: list[float]) -> None:
 def test_signs_agree_row_by_row_and_a_printed_zero_claims_nothing() -> None:
     assert sign_agreement([1.0, -0.5, 2.0, 0.0], [8.5, 0.2, 0.0, 1.0]) == (1, 3)
     assert sign_agreement([1.0, -1.0, 2.0], [1.0, 1.0, 0.0]) == (1, 2)
-
-
-def test_the_interval_of_a_share_is_the_exact_one() -> None:
-    """Of 8 of 8 its lower end is 0.025 to the power of 1/8; of 0 of 8 it is the mirror of that."""
-    least = 0.025 ** (1 / 8)
-    assert share_interval(8, 8) == pytest.approx((least, 1.0))
-    assert share_interval(0, 8) == pytest.approx((0.0, 1.0 - least))
 
 
 @given(st.lists(st.lists(st.integers(-3, 3), min_size=5, max_size=5), min_size=1, max_size=4))

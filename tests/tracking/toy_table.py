@@ -120,15 +120,15 @@ def toy_cells(**changes: Any) -> list[Cell]:
 def toy_results(cells: Iterable[Cell], seeds: tuple[int, ...] = (0,)) -> Results:
     """Return the results of both rows; other columns have no numbers, and none of the paper's."""
     known = {(cell.row, cell.column): cell for cell in cells}
-    empty = without_runs(load_tables()["table4"], load_profiles()["micro"], seeds, "a toy", {})
+    empty = without_runs(load_tables()["table4"], load_profiles()["micro"], "a toy", {})
     nothing = {"state": "not_available", "paper": None, "paper_gain": None}
     found = [
-        known.get((cell.row, cell.column)) or cell.model_copy(update=nothing)
+        known.get((cell.row, cell.column)) or cell.model_copy(update={**nothing, "seeds": seeds})
         for cell in empty.report.cells
         if cell.row in ROWS
     ]
     rows = [row for row in empty.report.rows if row.id in ROWS]
-    update = {"rows": tuple(rows), "cells": tuple(found)}
+    update = {"seeds": seeds, "rows": tuple(rows), "cells": tuple(found)}
     return replace(empty, report=empty.report.model_copy(update=update))
 
 

@@ -69,10 +69,7 @@ def _parts(frame: pd.DataFrame, name: str) -> list[tuple[str, pd.DataFrame]]:
 def _mark(
     axes: Axes, own: pd.DataFrame, at: Any, side: str, *, flat: bool = False, **style: Any
 ) -> Any:
-    """Draw the numbers of a side at some places; ours with their intervals.
-
-    Places are on the x axis, or on the y axis if `flat`.
-    """
+    """Draw the numbers of a side at places on the x axis, or on the y axis if `flat`."""
     known = own[side].notna().to_numpy()
     own, at = own[known], np.asarray(at)[known]
     errors: Any = None
@@ -196,10 +193,7 @@ def draw_lines(report: FigureReport, frame: pd.DataFrame, canvas: Canvas) -> Non
 
 
 def draw_histograms(report: FigureReport, frame: pd.DataFrame, canvas: Canvas) -> None:
-    """Draw a histogram for each row, all with the same axes; columns are lower ends of bins.
-
-    A bar far above all others would flatten them, so it is cut off and labeled with its share.
-    """
+    """Draw a histogram for each row over bins; a bar far above all others is cut off."""
     rows = list(frame["row"].unique())
     second = frame.groupby("row")["value"].apply(lambda own: own.nlargest(2).iloc[-1:].max())
     top = 1.4 * second.max() or 100.0
@@ -239,10 +233,7 @@ def variance_bounds(gap: Floats, n: int) -> tuple[Floats, Floats]:
 
 
 def draw_scatter(report: FigureReport, frame: pd.DataFrame, canvas: Canvas) -> None:
-    """Draw a dot for each prompt of the first seed, with the theoretical bounds on the variance.
-
-    The numbers, which are over all seeds, are written beside it.
-    """
+    """Draw a dot for each prompt of the first seed; the numbers beside it are over all seeds."""
     figure, data = report.figure, report.data
     assert isinstance(figure, CorrelationFigure)
     assert isinstance(data, PromptData)

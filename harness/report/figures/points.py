@@ -202,10 +202,7 @@ def _accuracy(ref: str, runs: FigureRuns) -> str:
 
 
 def _categories(runs: FigureRuns, store: Store) -> dict[str, str]:
-    """Return each prompt's category, in benchmark order, from the first finished judge stage.
-
-    Empty if no judge stage is done, or the benchmark or the figure has no categories.
-    """
+    """Return each prompt's category, from the first finished judge stage; empty while unknown."""
     import pyarrow.parquet as pq
 
     figure = runs.figure

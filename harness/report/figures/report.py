@@ -1,8 +1,4 @@
-"""The report of a figure: points, wording, and where the numbers come from.
-
-A report is one model, computed here or read from the `report.json` of a published figure. Its
-wording is derived from it; missing numbers say why (`not run`, `1/3 seeds`, `not available`).
-"""
+"""The report of a figure, computed here or read from what is published: points, words, origin."""
 
 from __future__ import annotations
 

@@ -1,15 +1,14 @@
-"""Examples: prompts on their way through the creator, and benchmark answers before and after.
+"""Examples: prompts on their way through the creator.
 
 Which examples are shown is fixed in advance, so that none are cherry-picked. The run is the left
 row of a table's primary claim, or else the table's first row that evolves prompts, at the first
-seed. Only runs whose stages are all done are considered. The rules below choose prompts and
-answers, and are printed next to them.
+seed. Only runs whose stages are all done are considered. The rules below choose prompts, and are
+printed next to them.
 """
 
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from harness.errors import HarnessError
 from harness.report.facts import creator_stages
 from harness.report.origin import made_by
+from harness.report.results import Results
 from harness.runtime import Stage, Store
 
 if TYPE_CHECKING:
@@ -39,11 +39,6 @@ ONLINE_RULE = (
     "The last evolved prompt that the run was trained on, followed back to its human prompt."
 )
 
-JUDGED_RULE = (
-    "Of each benchmark the first, the middle and the last item in the order of their names, from "
-    "the first seed: the answers of the baseline row and of the row, with what the judge said."
-)
-
 
 @dataclass(frozen=True)
 class RewardedAnswer:
@@ -56,10 +51,7 @@ class RewardedAnswer:
 
 @dataclass(frozen=True)
 class Step:
-    """A prompt in a chain: a human prompt, or a rewrite by some method.
-
-    Without answers for online runs, which do not keep them.
-    """
+    """A human prompt or a rewrite of one; online runs do not keep answers."""
 
     name: str
     text: str
@@ -82,41 +74,11 @@ class Lineage:
 
 
 @dataclass(frozen=True)
-class JudgedTurn:
-    """What a policy was asked and answered, and the judge's replies, by name."""
-
-    asked: str
-    answer: str
-    replies: tuple[tuple[str, str], ...]
-
-
-@dataclass(frozen=True)
-class JudgedItem:
-    """One benchmark item, answered by the baseline row's run and by the row's.
-
-    The reference is the answer it is compared with, or None if answers are rated alone or the
-    reference is unavailable.
-    """
-
-    table: str
-    row: str
-    baseline: str
-    benchmark: str
-    judge: str
-    item: str
-    reference: str | None
-    before: tuple[JudgedTurn, ...]
-    after: tuple[JudgedTurn, ...]
-    stages: tuple[str, str]
-
-
-@dataclass(frozen=True)
 class Examples:
-    """Lineages of prompts, offline and online, and judged answers."""
+    """Lineages of prompts, offline and online."""
 
     offline: tuple[Lineage, ...] = ()
     online: tuple[Lineage, ...] = ()
-    judged: tuple[JudgedItem, ...] = ()
 
     @property
     def lineages(self) -> tuple[Lineage, ...]:
@@ -124,27 +86,24 @@ class Examples:
 
 
 def examples_of(table_runs: TableRuns, store: Store) -> Examples:
-    """Return a table's examples; answers are from its offline run, else from its online one."""
-    offline, online = (
-        list(_shown_runs(table_runs, store, online=online)) for online in (False, True)
-    )
-    judged = _judged_items(table_runs, offline, store) or _judged_items(table_runs, online, store)
-    return Examples(
-        tuple(_lineages(table_runs, offline, store)),
-        tuple(_lineages(table_runs, online, store)),
-        tuple(judged),
-    )
+    offline, online = (tuple(_lineages(table_runs, store, online=it)) for it in (False, True))
+    return Examples(offline, online)
 
 
-def first_of(given: Iterable[Examples]) -> Examples:
-    """Return the first examples of each kind, preferring answers of offline runs."""
-    found = Examples()
+def examples_in(results: Results) -> Examples | None:
+    """Return a table's examples, or None if what is published of it has none."""
+    if results.runs is not None:
+        return examples_of(*results.runs)
+    return None if results.folder is None else read_examples(results.folder / FILE)
+
+
+def first_of(given: Iterable[Examples]) -> Examples | None:
+    """Return the first offline and online examples; None of none."""
+    found = None
     for it in given:
-        judged = found.judged or it.judged
-        if it.offline and not found.offline:
-            judged = it.judged or judged
-        found = Examples(found.offline or it.offline, found.online or it.online, judged)
-        if found.offline and found.online and found.judged:
+        known = found or it
+        found = Examples(known.offline or it.offline, known.online or it.online)
+        if found.offline and found.online:
             break
     return found
 
@@ -171,10 +130,7 @@ def read_examples(path: Path) -> Examples | None:
 
 
 def _shown_runs(table_runs: TableRuns, store: Store, *, online: bool) -> Iterator[tuple[str, Run]]:
-    """Yield the rows and runs of the first seed that examples are taken from, each run once.
-
-    None may be complete yet.
-    """
+    """Yield the rows and complete runs of the first seed that examples are taken from."""
     left, _ = table_runs.table.main_place
     rows, shown = sorted(table_runs.rows, key=lambda row: row.id != left), set()
     for row, column in itertools.product(rows, table_runs.table.columns):
@@ -192,11 +148,8 @@ def _evolves(run: Run) -> bool:
     return "evolve" in creator_stages(run)
 
 
-def _lineages(
-    table_runs: TableRuns, shown: Sequence[tuple[str, Run]], store: Store
-) -> Iterator[Lineage]:
-    for row, run in shown:
-        online = run.recipe.is_online
+def _lineages(table_runs: TableRuns, store: Store, *, online: bool) -> Iterator[Lineage]:
+    for row, run in _shown_runs(table_runs, store, online=online):
         chains, rewarded, stages = _online(run, store) if online else _offline(run, store)
         for steps in chains:
             yield Lineage(
@@ -300,68 +253,3 @@ def _answers(store: Store, annotate: Stage) -> dict[str, tuple[RewardedAnswer, .
         roles = {} if best == worst else {best: "chosen", worst: "rejected"}
         found[name] = tuple(RewardedAnswer(*it, roles.get(i, "")) for i, it in enumerate(own))
     return found
-
-
-def _judged_items(
-    table_runs: TableRuns, shown: Sequence[tuple[str, Run]], store: Store
-) -> list[JudgedItem]:
-    """Return the judged answers of the first of the runs and of its baseline."""
-    if not shown or (row := table_runs.table.row(shown[0][0])).baseline is None:
-        return []
-    table, run = table_runs.table, shown[0][1]
-    base = table_runs.runs[table.row(row.baseline).run_id(table.columns[0]), run.seed]
-    found = []
-    for benchmark, judge in run.judged.items():
-        before, after = _turns(store, base.judged.get(benchmark)), _turns(store, judge)
-        references = _references(judge) if before and after else {}
-        found += [
-            JudgedItem(
-                table.id, row.id, row.baseline, benchmark, str(judge.settings["judge"]), item,
-                references.get(item), before[item], after[item],
-                (base.judged[benchmark].fingerprint[:12], judge.fingerprint[:12]),
-            )
-            for item in (_three(sorted(before)) if before and after else ())
-        ]  # fmt: skip
-    return found
-
-
-def _turns(store: Store, judge: Stage | None) -> dict[str, tuple[JudgedTurn, ...]]:
-    """Return each item's turns: question, answer and the judge's replies.
-
-    Empty if there are no judged answers, or if the judge scores by a rule and gives no replies.
-    """
-    done = judge is not None and store.status(judge.fingerprint) == "done"
-    if judge is None or not done or "answers" not in judge.inputs:
-        return {}
-    answers = _read(store, judge.inputs["answers"], "answers.parquet")
-    replies: dict[str, Rows] = {}
-    for reply in _read(store, judge, "judgments.parquet"):
-        if "reply" not in reply:
-            return {}
-        replies.setdefault(reply["prompt_id"], []).append(reply)
-    several = {answer["prompt_id"] for answer in answers if answer["turn"] > 1}
-    found: dict[str, list[JudgedTurn]] = {}
-    for answer in sorted(answers, key=lambda row: (row["prompt_id"], row["turn"])):
-        item, turn = answer["prompt_id"], answer["turn"]
-        # A judgment's number is its turn for multi-turn items, else its game; the first of two
-        # games has the reference as answer A.
-        own = [r for r in replies.get(item, []) if item not in several or r["number"] == turn]
-        games = item not in several and len(own) > 1
-        said = tuple(
-            (f"reference as {'AB'[int(r['number']) - 1]}" if games else "verdict", str(r["reply"]))
-            for r in own
-        )
-        asked = json.loads(answer["conversation"])[-1]["content"]
-        found.setdefault(item, []).append(JudgedTurn(str(asked), answer["completion"], said))
-    return {item: tuple(turns) for item, turns in found.items()}
-
-
-def _references(judge: Stage) -> dict[str, str]:
-    from harness.worlds.lookup import runtime_of
-
-    name = str(judge.settings["benchmark"])
-    try:
-        items = runtime_of(name).questions(name)
-    except HarnessError:  # the benchmark's files are missing or differ from those answered
-        return {}
-    return {item.item_id: item.reference for item in items if item.reference is not None}

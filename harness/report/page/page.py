@@ -12,7 +12,7 @@ import base64
 import functools
 import hashlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,11 +29,12 @@ from harness.report.blocks import (
     found_blocks,
     summary_blocks,
 )
-from harness.report.claims import PRIMARY, measures, tally, totals
-from harness.report.model import GROUPS, Cell, Estimate
-from harness.report.page.contents import Contents
-from harness.report.page.examples import JUDGED_RULE
+from harness.report.claims import PRIMARY, all_verdicts, measures, tally, totals
+from harness.report.model import GROUPS, Cell, Estimate, Verdict
+from harness.report.page.examples import examples_in, first_of
 from harness.report.page.marks import axis_of, draw, holding
+from harness.report.page.pictures import table_pictures
+from harness.report.plots import Picture
 from harness.report.render import environment
 from harness.report.results import Results
 from harness.report.verdicts import printed_margin
@@ -54,29 +55,32 @@ SHOWN = ("Question", "Source", "Inadmissible")
 """The facts shown at the head of a table."""
 
 
-def as_html(contents: Contents) -> str:
-    shown, profile = contents.tables, contents.profile
-    origins = [it.report.origin for it in shown]
+def as_html(tables: Sequence[Results], pictures: Sequence[Picture]) -> str:
+    """Return the page of tables, with the pictures that belong to none of them."""
+    profile = tables[0].profile
+    origins = [it.report.origin for it in tables]
+    verdicts = all_verdicts(tables, figure_claims(), profile)
     script = hashlib.sha256((TEMPLATES / SCRIPT).read_bytes())
     finished = [origin.finished for origin in origins if origin.finished]
     return (
         _environment()
         .get_template("page.html.j2")
         .render(
-            contents=contents,
             profile=profile,
+            published=any(it.folder for it in tables),
             paper=the_paper(),
-            answer=answer_to(shown, contents.verdicts),
+            answer=answer_to(tables, verdicts),
             script_digest=base64.b64encode(script.digest()).decode("ascii"),
-            tables=[_table(it, contents) for it in shown],
+            tables=[_table(it) for it in tables],
+            pictures=pictures,
+            examples=first_of(filter(None, map(examples_in, tables))),
             commits=sorted({commit for origin in origins for commit in origin.commits}),
             finished=max(finished, default=None),
-            claims=_claims(contents),
-            counts=tally(contents.verdicts).words,
+            claims=_claims(tables, verdicts),
+            counts=tally(verdicts).words,
             primary=PRIMARY,
-            totals=totals(contents.verdicts),
-            appendix=[*_assumptions(shown), *_deviations(profile), run_block(contents)],
-            answers_rule=JUDGED_RULE,
+            totals=totals(verdicts),
+            appendix=[*_assumptions(tables), *_deviations(profile), run_block(tables)],
         )
     )
 
@@ -84,7 +88,7 @@ def as_html(contents: Contents) -> str:
 # --- A table ---
 
 
-def _table(results: Results, contents: Contents) -> dict[str, Any]:
+def _table(results: Results) -> dict[str, Any]:
     table, report = results.table, results.report
     facts, seeds = view.facts(results), seeds_text(report.seeds)
     done = len({cell.row for cell in report.cells if cell.mean is not None})
@@ -104,10 +108,10 @@ def _table(results: Results, contents: Contents) -> dict[str, Any]:
         "facts": [fact for fact in facts if fact[0] not in SHOWN],
         "inadmissible": view.inadmissible_reason(report),
         "found": [*control_blocks(results), *found_blocks(results)],
-        "summary": summary_blocks(results, intervals=True),
+        "summary": summary_blocks(results),
         "details": fact_blocks(results) if report.has_numbers else [],
         "absent": [(", ".join(rows), reason) for reason, rows in by_reason.items()],
-        "pictures": contents.table_pictures.get(table.id, ()),
+        "pictures": table_pictures(results),
     }
 
 
@@ -141,10 +145,10 @@ def _gain(cell: Cell) -> Estimate | None:
     return Estimate(mean=mean, low=low, high=high)
 
 
-def run_block(contents: Contents) -> Block:
+def run_block(tables: Iterable[Results]) -> Block:
     """Return what stands behind each run: the rows that it serves, seeds, models and judges."""
     runs: dict[str, list[dict[str, None]]] = {}
-    for found in contents.tables:
+    for found in tables:
         of_row = {row.id: row.runs for row in found.report.rows}
         for cell in found.report.cells:
             run = runs.setdefault(of_row[cell.row][cell.column], [{} for _ in range(5)])
@@ -168,34 +172,31 @@ def run_block(contents: Contents) -> Block:
 # --- Claims, assumptions, deviations ---
 
 
-def _claims(contents: Contents) -> list[dict[str, Any]]:
-    """Return the claims of each table on the page, then those of the paper's figures.
-
-    Gains in one unit share an axis.
-    """
-    tables = {it.table.id: it for it in contents.tables}
+def _claims(tables: Sequence[Results], verdicts: Iterable[Verdict]) -> list[dict[str, Any]]:
+    """Return the claims of the tables, then of the figures; gains in one unit share an axis."""
+    known, verdicts = {it.table.id: it for it in tables}, list(verdicts)
     declared: dict[str, tuple[Claim, Results | None]] = {
-        claim.id: (claim, it) for it in contents.tables for claim in it.table.claims
+        claim.id: (claim, it) for it in tables for claim in it.table.claims
     }
     declared |= {
-        claim.id: (claim, tables.get(place.table or ""))
+        claim.id: (claim, known.get(place.table or ""))
         for place in figure_claims().figures
         for claim in place.claims
     }
     units = {name: _unit(*found) for name, found in declared.items()}
     axes = {
-        unit: axis_of(it.estimate for it in contents.verdicts if units[it.claim] == unit)
+        unit: axis_of(it.estimate for it in verdicts if units[it.claim] == unit)
         for unit in {*units.values()}
     }
     lines = []
-    for verdict in contents.verdicts:
+    for verdict in verdicts:
         claim, results = declared[verdict.claim]
         unit, own = units[claim.id], verdict.estimate
         axis, drawing = axes[unit], None
         if axis is not None and own is not None and not isinstance(claim.test, Qualitative):
             holds = holding(claim.test, verdict.margin)
             drawing = draw(own, printed_margin(claim, claim.test), axis, 2, holds)
-        found = tables.get(verdict.place)
+        found = known.get(verdict.place)
         lines.append({
             "verdict": verdict,
             "place": verdict.place.replace("figure", "figure ") if found is None
@@ -238,10 +239,7 @@ def _basis(claim: Claim, results: Results) -> str | None:
 
 
 def _assumptions(shown: Sequence[Results]) -> list[Block]:
-    """Return the settings by who sets them: name and value, source, and the tables they affect.
-
-    A setting shared by all tables with assumptions is listed once, for `all`.
-    """
+    """Return the settings by who sets them, each with its source and the tables it affects."""
     tables: dict[tuple[str, str, str, str], list[str]] = {}
     for found in shown:
         for item in found.report.assumptions:

@@ -1,0 +1,70 @@
+"""The pictures on the page: drawn anew from a store, or as they are published."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from harness.registry.declared import all_figures, natural
+from harness.registry.figures import Figure
+from harness.report.figures.drawing import figure_picture
+from harness.report.figures.report import assemble_figure
+from harness.report.league import league_pictures
+from harness.report.plots import Picture
+from harness.report.publication import ARCHIVED, read_index
+from harness.report.publish import TABLE
+from harness.report.results import Results
+from harness.report.verify import KINDS
+from harness.runtime import Store
+
+
+def table_pictures(results: Results) -> list[Picture]:
+    """Return a table's own pictures."""
+    folder, drawn = results.folder, league_pictures(results)
+    if folder is not None:
+        return [it.published(folder) for it in drawn]
+    return [replace(it, origin="drawn from the store") for it in drawn]
+
+
+def drawn_figures(
+    figures: Iterable[Figure], tables: Sequence[Results], store: Store
+) -> Iterator[Picture]:
+    """Yield the figures of which all tables are there, and any number with their shared seeds."""
+    from harness.pipeline.runs import plan_figure
+
+    known = {it.table.id: it for it in tables if it.runs is not None}
+    declared = {name: it.table for name, it in known.items()}
+    for figure in sorted(figures, key=lambda it: natural(it.id)):
+        names = {ref.partition("/")[0] for ref in figure.rows}
+        if not names <= known.keys():
+            continue
+        seeds = set.intersection(*({*known[name].report.seeds} for name in names))
+        runs = plan_figure(figure, declared, tables[0].profile, sorted(seeds)) if seeds else None
+        if runs is not None and runs.runs:
+            report = assemble_figure(runs, store)
+            if any(point.value is not None for point in report.points):
+                origin = f"drawn from the store, {report.seed_count}"
+                yield replace(figure_picture(report), origin=origin)
+
+
+def published_pictures(profile_results: Path, tables: Collection[str]) -> Iterator[Picture]:
+    """Yield a profile's published pictures that belong to no table, in order of their folders.
+
+    A figure's picture needs the tables that its rows are from; other pictures need all published
+    tables.
+    """
+    folders = {
+        profile_results / name: KINDS[entry.kind]
+        for place, entry in read_index(profile_results.parent).items()
+        for profile, _, name in [place.partition("/")]
+        if profile == profile_results.name and "/" not in name and entry.kind != ARCHIVED
+    }
+    published = {folder.name for folder, kind in folders.items() if kind is TABLE}
+    figures = all_figures()
+    for folder in sorted(folders, key=lambda path: natural(path.name)):
+        kind, needed = folders[folder], published
+        if folder.name in figures:
+            needed = {row.partition("/")[0] for row in figures[folder.name].rows}
+        if kind is not TABLE and needed <= {*tables}:
+            yield from (it.published(folder) for it in kind.pictures(kind.read(folder)))
