@@ -25,7 +25,6 @@ from harness.worlds.stage_io import read_rows
 
 if TYPE_CHECKING:
     from harness.pipeline.runs import FigureRuns
-    from harness.worlds import Topics
 
 Floats = NDArray[np.float64]
 
@@ -112,15 +111,16 @@ class PromptData(Strict):
         return {name: kind for name, kind in TYPES.items() if name not in left_out}
 
     def write(self, path: Path) -> None:
-        rows = []
-        for (iteration, seed), (prompts, rewards, topics) in self.parts.items():
-            known = zip(prompts, rewards.tolist(), topics or [""] * len(prompts), strict=True)
-            for prompt, answers, topic in known:
-                for sample, reward in enumerate(answers or [0.0]):
-                    values = (iteration, seed, prompt, sample, reward, topic)
-                    row = dict(zip(TYPES, values, strict=True))
-                    rows.append(tuple(row[name] for name in self._columns))
-        write_columns(path, self._columns, rows)
+        rows = [
+            dict(zip(TYPES, (iteration, seed, prompt, sample, reward, topic), strict=True))
+            for (iteration, seed), (prompts, rewards, topics) in self.parts.items()
+            for prompt, answers, topic in zip(
+                prompts, rewards.tolist(), topics or [""] * len(prompts), strict=True
+            )
+            for sample, reward in enumerate(answers or [0.0])
+        ]
+        columns = self._columns
+        write_columns(path, columns, [tuple(row[name] for name in columns) for row in rows])
 
     def read(self, path: Path) -> PromptData:
         rows: dict[tuple[int, int], list[dict[str, Any]]] = {}
@@ -137,6 +137,7 @@ Data = ScoreData | PromptData
 
 
 def stored_prompts(runs: FigureRuns, store: Store) -> PromptData:
+    from harness.pipeline.runs import topics_stage
     from harness.worlds import NO_TOPIC
     from harness.worlds.lookup import world_of
 
@@ -163,7 +164,8 @@ def stored_prompts(runs: FigureRuns, store: Store) -> PromptData:
         for seed, iterations in of_seeds.items():
             iteration = iterations[number - 1]
             stage = iteration.pairs if shares else iteration.rewards
-            telling = None if topics is None else _told_by(stage, topics)
+            asked = stage.inputs["completions"] if stage.kind == "annotate" else stage
+            telling = None if topics is None else topics_stage(topics, asked)
             # Topics may be known before the prompts have rewards.
             first = not shares and store.status(stage.fingerprint) != "done"
             waited.append(stage if telling is None or first else telling)
@@ -183,19 +185,11 @@ def stored_prompts(runs: FigureRuns, store: Store) -> PromptData:
     return empty.model_copy(update=update | {"parts": parts, "stages": stages})
 
 
-def _told_by(stage: Stage, topics: Topics) -> Stage:
-    """Return the stage with the topics of pairs, or of prompts with rewards."""
-    from harness.pipeline.runs import topics_stage
-
-    return topics_stage(topics, stage.inputs["completions"] if stage.kind == "annotate" else stage)
-
-
 def _prompts(stage: Stage, told: Sequence[tuple[str, str]], store: Store) -> SeedPrompts:
     if stage.kind != "annotate":
         return SeedPrompts.of([{"prompt_id": prompt, "topic": topic} for prompt, topic in told])
-    topics, names = dict(told), ("prompt_id", "sample", "reward")
-    path = store.file(stage.fingerprint, "rewards.parquet")
-    rows = read_rows(path, *names)
+    topics, path = dict(told), store.file(stage.fingerprint, "rewards.parquet")
+    rows = read_rows(path, "prompt_id", "sample", "reward")
     return SeedPrompts.of(
         [row | ({"topic": topics[row["prompt_id"]]} if told else {}) for row in rows]
     )

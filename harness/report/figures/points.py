@@ -1,12 +1,9 @@
-"""Points of figures: what each kind of figure shows of scores and of prompts.
+"""Points of figures, one function a kind: numbers of scores and of prompts, with their intervals.
 
-A point is one number with its interval and the paper's value, or the reason it is missing. Like a
-table's cell, it is complete or has no number. Points of a score name the runs behind them, and
-their numbers are computed as in tables (`harness.report.scores.Numbers`); a score over one category
-of a benchmark's prompts has the category after its name (`mt_avg/coding`).
-
-Statistics of prompts are computed per seed and averaged over seeds. Prompts whose rewards are all
-equal tie, so correlations are given over all prompts and over those with any spread.
+Like a table's cell, a point is complete or has no number. Numbers of scores are computed as in
+tables; a score over one category of prompts has it after its name (`mt_avg/coding`). Statistics of
+prompts are computed per seed and averaged over seeds. Prompts whose rewards are all equal tie, so
+correlations are given over all prompts and over those with any spread.
 """
 
 from __future__ import annotations
@@ -158,7 +155,7 @@ def gains(runs: FigureRuns, figure: GainsFigure, _: Sequence[str]) -> Places:
         table, row = runs.places[ref]
         column, base = table.column(name), table.row(row.baseline or row.id)
         paper = table.paper_gain(row, column)
-        known = (r.values[name].decimals for r in (row, base) if name in r.values)
+        known = [r.values[name].decimals for r in (row, base) if name in r.values]
         heading = f"{column.benchmark} · {column.metric.partition(' against ')[0]}"
         yield ref, Point(
             panel=heading, series=group, at=label + good, quantity="gain",
@@ -210,14 +207,13 @@ def _categories(runs: FigureRuns, store: Store) -> dict[str, str]:
         return {}
     benchmark = benchmark_of(runs.profile, figure.score)
     judges = [] if benchmark is None else [r.judged[benchmark] for r in runs.runs.values()]
-    for judge in judges:
-        if store.status(judge.fingerprint) == "done":
-            path = store.file(judge.fingerprint, "judgments.parquet")
-            if path.exists() and "category" in pq.read_schema(path).names:
-                rows = read_rows(path, "prompt_id", "category")
-                return {row["prompt_id"]: row["category"] for row in rows}
-            return {}
-    return {}
+    done = (judge for judge in judges if store.status(judge.fingerprint) == "done")
+    if (judge := next(done, None)) is None:
+        return {}
+    path = store.file(judge.fingerprint, "judgments.parquet")
+    if not path.exists() or "category" not in pq.read_schema(path).names:
+        return {}
+    return {row["prompt_id"]: row["category"] for row in read_rows(path, "prompt_id", "category")}
 
 
 def _by_category(measured: Measured, categories: Mapping[str, str]) -> Measured:
