@@ -10,10 +10,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 import toy_world
-from schemas import json_schema
 from typer.testing import CliRunner
 from world_of_names import in_folders_of_its_own, write_world
 
@@ -120,13 +118,13 @@ def call() -> Callable[..., Any]:
 
 @pytest.fixture
 def says(call: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that returns a command's JSON, held against its schema."""
+    """Return a function that returns a command's JSON, which begins with its version."""
 
-    def run(schema: str, *arguments: str, code: int = 0) -> Any:
+    def run(*arguments: str, code: int = 0) -> Any:
         result = call(*arguments, "--json")
         assert result.exit_code == code, result.stderr
         found = json.loads(result.stdout)
-        jsonschema.Draft202012Validator(json_schema(schema)).validate(found)
+        assert next(iter(found)) == "schema_version"
         return found.get("items", found)
 
     return run

@@ -43,7 +43,7 @@ def test_a_judge_at_an_endpoint_is_asked_in_both_orders_and_kept(
 ) -> None:
     with StandIn(shorter) as server:
         monkeypatch.setenv("HARNESS_JUDGE_URL", server.url)
-        found = says("evaluate", *CALIBRATE, "gpt-4", "--judgments", str(published))
+        found = says(*CALIBRATE, "gpt-4", "--judgments", str(published))
         assert server.requests == 8
     assert (found["agreement"], found["longer"], found["longer_published"]) == (0.0, 0.0, 100.0)
     assert (found["consistent"], found["first"], found["one_side"]) == (100.0, 50.0, 75.0)
@@ -56,7 +56,7 @@ def test_a_reward_model_is_calibrated_without_any_server(
 ) -> None:
     monkeypatch.setenv("HARNESS_MODELS", str(tmp_path / "models"))
     write_armo(tmp_path / "models" / "me" / "judge")
-    found = says("evaluate", *CALIBRATE, "reward:me/judge", "--judgments", str(published))
+    found = says(*CALIBRATE, "reward:me/judge", "--judgments", str(published))
     assert found["identity"].startswith("me/judge@files-")
     assert (found["comparisons"], found["consistent"], found["first"]) == (4, 100.0, 50.0)
 

@@ -15,7 +15,7 @@ from harness.report.publication import read_index, write_index
 
 @pytest.mark.parametrize("profile", ["micro", "laptop", "single-gpu", "paper"])
 def test_the_ledger_counts_146(says: Any, profile: str) -> None:
-    ledger = says("claims", "claims", "--profile", profile)
+    ledger = says("claims", "--profile", profile)
     assert len({claim["claim"] for claim in ledger}) == len(ledger) == 146
     assert {claim["word"] for claim in ledger} == {"not_run"}
     if profile == "micro":
@@ -24,19 +24,19 @@ def test_the_ledger_counts_146(says: Any, profile: str) -> None:
 
 def test_some_tables_and_figures_alone(says: Any) -> None:
     """A figure's claim is measured by tables that are judged for it, and not shown."""
-    ledger = says("claims", "claims", "table6", "figure4")
+    ledger = says("claims", "table6", "figure4")
     assert [claim["place"] for claim in ledger] == ["table6"] * 4 + ["figure4"]
     assert "`t10-rm-lc` is not run" in ledger[-1]["reason"]
 
 
 def test_a_table_of_ones_own_has_claims_too(says: Any, mine: Path) -> None:
-    ledger = says("claims", "claims", str(mine))
+    ledger = says("claims", str(mine))
     assert [claim["place"] for claim in ledger] == ["mine"] * 4
     assert {claim["word"] for claim in ledger} == {"not_run"}
 
 
 def test_published_scores_are_judged_in_place_of_the_store(says: Any) -> None:
-    ledger = says("claims", "claims", "table4", "--published")
+    ledger = says("claims", "table4", "--published")
     assert len(ledger) == 25
     assert "not_run" not in {claim["word"] for claim in ledger}
     (primary,) = (claim for claim in ledger if claim["primary"])
@@ -68,7 +68,7 @@ def test_the_lines_of_all_tables_add_up_to_the_counts(call: Any) -> None:
 
 
 def test_a_profile_that_cannot_run_says_so_of_every_claim(says: Any) -> None:
-    (claim, *_) = says("claims", "claims", "table8", "--profile", "single-gpu")
+    (claim, *_) = says("claims", "table8", "--profile", "single-gpu")
     assert (claim["word"], claim["scale"]) == ("not_run", "reduced")
     assert "cannot run" in claim["reason"]
 
@@ -83,7 +83,7 @@ def test_verify_checks_what_is_published(
         shutil.copytree(results_dir() / place, tmp_path / "results" / place)
     write_index(tmp_path / "results", {place: index[place] for place in places})
     monkeypatch.setattr("harness.project.results_dir", lambda: tmp_path / "results")
-    found = says("verify", "verify")
+    found = says("verify")
     assert found["ok"]
     assert (found["tables"], found["figures"]) == (["micro/table5"], ["micro/figure6"])
     text = call("verify", "--store").stdout
@@ -101,6 +101,6 @@ def test_verify_fails_with_the_difference(
     assert missing.exit_code == 1
     assert "index.json is missing" in missing.stderr
     (results / "index.json").write_text("{", encoding="utf-8")
-    found = says("verify", "verify", code=1)
+    found = says("verify", code=1)
     assert not found["ok"]
     assert "index.json cannot be read as JSON" in found["difference"]

@@ -63,7 +63,7 @@ def by_what(found: dict[str, Any]) -> dict[str, dict[str, str]]:
 
 @pytest.mark.usefixtures("no_network")
 def test_a_bare_machine_lacks_all_of_it_and_is_told_what_to_type(says: Any) -> None:
-    found = says("doctor", *PAPER, code=1)
+    found = says(*PAPER, code=1)
     needs = by_what(found)
     typed = {
         "engine vllm": "HARNESS_VLLM_PYTHON",
@@ -111,15 +111,15 @@ def test_a_machine_with_everything_is_ready(
     real = metadata.version
     ours = {"alpaca-eval": "0.6.6", "lm-eval": "0.4.13", "vllm": "0.30.0"}
     monkeypatch.setattr(metadata, "version", lambda name: ours.get(name) or real(name))
-    assert by_what(says("doctor", *PAPER)) == {}
+    assert by_what(says(*PAPER)) == {}
     for role in ("CREATOR", "SCORER", "JUDGE"):
         monkeypatch.setenv(f"HARNESS_{role}_URL", "http://127.0.0.1:8000/v1")
-    found = says("doctor", *PAPER)
+    found = says(*PAPER)
     assert by_what(found) == {}
     assert KEY not in json.dumps(found)
     # Seven GPUs are not eight.
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3,4,5,6")
-    assert set(by_what(says("doctor", *PAPER, code=1))) == {"GPU"}
+    assert set(by_what(says(*PAPER, code=1))) == {"GPU"}
 
 
 OWN = "http://127.0.0.1:8000/v1"
@@ -138,7 +138,7 @@ def test_a_variable_changes_what_is_needed(
     says: Any, monkeypatch: Any, variable: str, value: str, what: str, words: str | None
 ) -> None:
     monkeypatch.setenv(variable, value)
-    found = says("doctor", *PAPER, code=1)
+    found = says(*PAPER, code=1)
     assert (what in by_what(found)) == (words is not None)
     assert words is None or words in by_what(found)[what]["why"]
     assert "secret" not in json.dumps(found)
@@ -148,7 +148,7 @@ def test_what_a_run_would_refuse_to_plan_is_missing(says: Any, call: Any, tmp_pa
     """A benchmark's folder is there, and no questions are in it."""
     folder = tmp_path / "benchmarks" / "mt-bench"
     folder.mkdir(parents=True)
-    found = by_what(says("doctor", *PAPER, code=1))["profile paper"]
+    found = by_what(says(*PAPER, code=1))["profile paper"]
     assert str(folder) in found["why"] + found["do"]
     assert str(folder) in call("doctor", "table4", "--profile", "paper").stderr
 
@@ -159,7 +159,7 @@ def test_a_damaged_world_is_missing(
     folder = write_world(tmp_path / "damaged")
     (folder / "theta0" / "config.json").write_text("{}")
     monkeypatch.setenv("HARNESS_WORLD", str(folder))
-    needs = by_what(says("doctor", "doctor", "--profile", "micro", code=1))
+    needs = by_what(says("doctor", "--profile", "micro", code=1))
     assert set(needs) == {"embedded world"}
     assert "theta0" in needs["embedded world"]["why"]
     assert needs["embedded world"]["do"] == "type `harness micro build`"
@@ -187,7 +187,7 @@ def test_a_run_says_all_that_is_missing_before_its_first_stage_and_so_does_docto
     assert f"nothing was started, because {len(MISSING_OF_TABLE4)} things" in first
     assert {line.strip().partition(": ")[0] for line in lines} == MISSING_OF_TABLE4
     assert not (folders / "store" / "stages").exists()
-    found = says("doctor", "doctor", "table4", "--profile", "paper", code=1)
+    found = says("doctor", "table4", "--profile", "paper", code=1)
     (one,) = found["profiles"]
     assert (one["table"], one["profile"], one["ready"]) == ("table4", "paper", False)
     missing = one["missing"]
@@ -209,7 +209,7 @@ def test_a_rung_costs_nothing_and_says_at_once_what_is_missing(
     says: Any, call: Any, folders: Path, rung: str
 ) -> None:
     """Its creator is no endpoint: the weights are missing, and with a GPU so is the engine."""
-    assert says("plan", "plan", "table4", "--profile", rung, "--seeds", "0")["requests"] == []
+    assert says("plan", "table4", "--profile", rung, "--seeds", "0")["requests"] == []
     refused = call("run", "table4", "--profile", rung, "--seeds", "0")
     assert refused.exit_code == 2
     needed = {line.strip().partition(": ")[0] for line in refused.stderr.splitlines()}
@@ -225,14 +225,14 @@ def test_a_rung_costs_nothing_and_says_at_once_what_is_missing(
 
 def test_doctor_lists_only_what_a_table_needs(says: Any) -> None:
     """Table 9's tasks are scored by their package: no judge, and no file of a benchmark."""
-    found = says("doctor", "doctor", "table9", "--profile", "paper", code=1)
+    found = says("doctor", "table9", "--profile", "paper", code=1)
     needs = by_what(found)
     assert not [what for what in needs if what.startswith(("judge", "scorer", "benchmark"))]
     assert "creator gemini-1.5-pro" in needs
     assert found["profiles"][0]["unavailable"] == [
         "table 9's tasks will not be available: install the extra `lm-eval`"
     ]
-    assert by_what(says("doctor", "doctor", "table9", "--profile", "micro")) == {}
+    assert by_what(says("doctor", "table9", "--profile", "micro")) == {}
 
 
 def test_other_machines_engines_and_gpus_are_theirs() -> None:
@@ -246,7 +246,7 @@ def test_other_machines_engines_and_gpus_are_theirs() -> None:
 
 
 def test_doctor_says_what_each_profile_needs(says: Any) -> None:
-    found = says("doctor", "doctor")
+    found = says("doctor")
     profiles = {profile["profile"]: profile for profile in found["profiles"]}
     assert (profiles["micro"]["ready"], profiles["micro"]["missing"]) == (True, [])
     assert not profiles["paper"]["ready"]

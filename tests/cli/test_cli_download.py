@@ -47,10 +47,7 @@ PAGES = {
 
 
 class Hub(BaseHTTPRequestHandler):
-    """Hands out one model at one commit, as the hub's library asks for it.
-
-    A model whose name begins with `gated` is one whose license is not accepted; there is no other.
-    """
+    """Hands out one model at one commit; the license of one named `gated` is not accepted."""
 
     protocol_version = "HTTP/1.1"
     asked: list[str]

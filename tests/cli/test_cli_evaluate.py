@@ -60,7 +60,7 @@ def test_a_run_prints_scores_and_runs_again_for_nothing(
 ) -> None:
     with stand_in(key=KEY) as server:
         command = arguments(data, "--budget-usd", "1")
-        (found,) = says("evaluate", *command)
+        (found,) = says(*command)
         assert server.requests == 2
         again = call(*command)
         assert server.requests == 2
@@ -128,12 +128,12 @@ def test_battles_and_judgments_are_scored_without_a_judge(
     battles = [{**battle, "winner": w} for w in ("model_b", "model_b", "model_b", "model_a")]
     path = write_lines(tmp_path / "battles.jsonl", *battles)
     command = ["evaluate", "arena_hard", "--judgments", str(path)]
-    (found,) = says("evaluate", *command)
+    (found,) = says(*command)
     assert found["scores"]["win_rate"] == pytest.approx(75.0)
     assert found["judge"] is None
-    (found,) = says("evaluate", *command, "--judge", "gpt-4o-mini")
+    (found,) = says(*command, "--judge", "gpt-4o-mini")
     assert found["judge"] == "gpt-4o-mini"
-    (found,) = says("evaluate", "evaluate", "mt_bench", "--judgments", str(ratings))
+    (found,) = says("evaluate", "mt_bench", "--judgments", str(ratings))
     assert found["scores"] == {"average": 6.0, "turn_1": 4.0, "turn_2": 8.0}
     assert found["judge"] == "gpt-4"
 
@@ -196,13 +196,13 @@ def test_what_a_judge_said_before_is_scored_again_for_nothing_without_a_key(
 def test_the_paper_s_rows_come_out_of_the_published_files(says: Any, shared_dir: Path) -> None:
     folder = shared_dir / "benchmarks"
     battles = folder / "arena_hard" / "battles_gpt-4o-mini.jsonl"
-    found = says("evaluate", "evaluate", "arena_hard", "--judgments", str(battles))
+    found = says("evaluate", "arena_hard", "--judgments", str(battles))
     rates = {row["model"]: row["scores"]["win_rate"] for row in found}
     assert round(rates["gemma-2-9b-it-sppo-iter-1"], 1) == 55.7
     assert round(rates["gemma-2-9b-it-sppo-iter-0"], 1) == 54.6
     name = "judgment_gemma-2-9b-it-sppo-iter-0_single.jsonl"
     (row,) = says(
-        "evaluate", "evaluate", "mt_bench", "--judgments", str(folder / "mt_bench" / name),
+        "evaluate", "mt_bench", "--judgments", str(folder / "mt_bench" / name),
         "--data", str(folder / "mt_bench"),
     )  # fmt: skip
     assert {c: round(v, 2) for c, v in row["scores"].items()} == {
@@ -230,10 +230,25 @@ def test_files_that_were_fetched_are_used_where_none_are_named(
     said = call("evaluate", "fetch").stdout
     assert said.count("fetched") == 3
     assert call("evaluate", "fetch", "mt_bench").stdout.count("is there") == 3
-    fetched = says("evaluate fetch", "evaluate", "fetch", "mt_bench")
+    fetched = says("evaluate", "fetch", "mt_bench")
     assert [file["was_there"] for file in fetched] == [True] * 3
     assert {file["benchmark"] for file in fetched} == {"mt_bench"}
     with stand_in() as server:
-        says("evaluate", *command)
+        says(*command)
         assert server.requests == 2
     assert "no benchmark `arena`" in call("evaluate", "fetch", "arena").stderr
+
+
+def test_results_that_lm_eval_wrote_are_scored_without_the_package(
+    says: Any, call: Any, tmp_path: Path, tracked: list[Path]
+) -> None:
+    metrics = {"exact_match,strict-match": 0.2464, "exact_match_stderr,strict-match": 0.01}
+    content = {"results": {"gsm8k": metrics}, "versions": {"gsm8k": 3.0}, "n-shot": {"gsm8k": 5}}
+    results = write_lines(tmp_path / "results.json", content)
+    command = ["evaluate", "lm_eval", "--results", str(results), "--model", "mine"]
+    (found,) = says(*command)
+    assert (found["model"], found["scores"]["gsm8k"]) == ("mine", pytest.approx(24.64))
+    assert found["scores"]["wmdp"] is None
+    assert found["tasks"]["gsm8k"]["shots"] == 5
+    assert [json.loads(kept.read_text())["source"]["kind"] for kept in tracked] == ["published"]
+    assert "not_available: wmdp was not run" in call(*command).stdout

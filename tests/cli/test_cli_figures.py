@@ -15,7 +15,7 @@ SMALL = ("figure10", "--seeds", "0,2", "--jobs", "1")
 
 
 def test_list_names_the_figures(says: Any, call: Any) -> None:
-    figures = says("list", "list")["figures"]
+    figures = says("list")["figures"]
     assert [item["id"] for item in figures] == NAMES
     by_id = {item["id"]: item for item in figures}
     assert (by_id["figure10"]["drawn"], by_id["figure10"]["rows"]) == ("correlation", 1)
@@ -26,15 +26,15 @@ def test_list_names_the_figures(says: Any, call: Any) -> None:
 @pytest.mark.parametrize("name", ["figure3", "figure12"])
 def test_show_says_what_a_figure_is_drawn_from(says: Any, call: Any, name: str) -> None:
     figure = all_figures()[name]
-    assert says("show", "show", name)["figure"] == figure.model_dump(mode="json")
+    assert says("show", name)["figure"] == figure.model_dump(mode="json")
     text = call("show", name).stdout
     assert figure.question in text.replace("\n", " ")
     assert all(ref in text for ref in figure.rows)
 
 
 def test_the_plan_of_a_figure_is_that_of_its_runs(says: Any) -> None:
-    plan = says("plan", "plan", "figure10", "--seeds", "0,2")
-    table = says("plan", "plan", "table4", "--rows", "eva-a_min", "--seeds", "0,2")
+    plan = says("plan", "figure10", "--seeds", "0,2")
+    table = says("plan", "table4", "--rows", "eva-a_min", "--seeds", "0,2")
     assert plan["table"] == "figure10"
     assert plan["rows"] == ["table4/eva-a_min"]
     assert plan["stages"] == table["stages"]
@@ -43,7 +43,7 @@ def test_the_plan_of_a_figure_is_that_of_its_runs(says: Any) -> None:
 def test_running_a_figure_computes_its_runs_and_a_rerun_only_reports(
     says: Any, call: Any, tracker: Any
 ) -> None:
-    found = says("report", "run", *SMALL)
+    found = says("run", *SMALL)
     assert found["seeds"] == [0, 2]
     assert {point["state"] for point in found["points"]} == {"ok"}
     # Two seeds of two rows: one first policy and one child each, and nothing of the figure's own.
@@ -55,17 +55,17 @@ def test_running_a_figure_computes_its_runs_and_a_rerun_only_reports(
     assert "All stages are done" in result.stdout
     assert tracker.calls == ["finish"]
     # The seeds in the store are shown, and what was run is what is synced.
-    assert says("report", "report", "figure10")["points"] == found["points"]
+    assert says("report", "figure10")["points"] == found["points"]
     tracker.calls.clear()
     assert call("sync", "table4").exit_code == 0
     assert tracker.calls == ["sync table4 micro"]
     # Another figure of the same runs has what it needs.
-    assert says("report", "report", "figure9", "--seeds", "0,2")["points"][0]["state"] == "ok"
+    assert says("report", "figure9", "--seeds", "0,2")["points"][0]["state"] == "ok"
 
 
 @pytest.mark.parametrize("name", ["figure3", "figure10"])
 def test_a_figure_never_run_says_so_everywhere(says: Any, call: Any, name: str) -> None:
-    found = says("report", "report", name)
+    found = says("report", name)
     assert {point["state"] for point in found["points"]} <= {"not_run", "not_available"}
     assert all(point["value"] is None for point in found["points"])
     for form in ("terminal", "markdown"):
@@ -85,7 +85,7 @@ def test_publishing_writes_a_folder_that_verifies(
     result = call("report", "figure10", "--publish")
     assert result.exit_code == 0
     assert "published in" in result.stderr
-    found = says("verify", "verify")
+    found = says("verify")
     assert (found["figures"], found["points"]) == (["micro/figure10"], 4)
     assert "4 numbers in 1 figure" in call("verify").stdout
 
@@ -98,8 +98,8 @@ def test_a_published_figure_is_reported_and_drawn_again(
     assert refused.exit_code == 2
     assert "`figure10` is not published for the profile `micro`" in refused.stderr
     assert call("run", *SMALL).exit_code == 0
-    found = says("report", "report", "figure10", "--publish")
-    assert says("report", "report", "figure10", "--published") == found
+    found = says("report", "figure10", "--publish")
+    assert says("report", "figure10", "--published") == found
     shown = call("report", "figure10", "--published")
     assert shown.exit_code == 0
     assert "Spearman's ρ" in shown.stdout
@@ -124,5 +124,5 @@ def test_a_figure_of_which_no_row_can_run_is_reported_and_not_run(
     assert result.exit_code == 2
     assert "`figure10` cannot run on the profile `micro`:\n" in result.stderr
     assert "`micro` has no algorithm `dpo`" in result.stderr
-    found = says("report", "report", "figure10")
+    found = says("report", "figure10")
     assert {point["state"] for point in found["points"]} == {"not_available"}

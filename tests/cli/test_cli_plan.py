@@ -34,7 +34,7 @@ def test_a_plan_counts_each_distinct_stage_once(says: Any, folders: Path) -> Non
     answers, rewards and pairs that the eight children start from, less in the row `dpo-1`: eight
     shared stages (the first policy is the baseline's and the children's).
     """
-    plan = says("plan", "plan", "table4", "--seeds", "0")
+    plan = says("plan", "table4", "--seeds", "0")
     assert [kind["total"] for kind in plan["kinds"] if kind["kind"] == "train"] == [9]
     assert plan["runs"] == 9
     assert plan["shared"] == 8
@@ -44,7 +44,7 @@ def test_a_plan_counts_each_distinct_stage_once(says: Any, folders: Path) -> Non
 
 
 def test_a_plan_of_a_row_is_of_its_baseline_too(says: Any, folders: Path) -> None:
-    plan = says("plan", "plan", "table4", "--rows", "eva-a_min", "--seeds", "0,2")
+    plan = says("plan", "table4", "--rows", "eva-a_min", "--seeds", "0,2")
     assert plan["rows"] == ["dpo-1", "eva-a_min"]
     assert not folders.exists()
 
@@ -80,7 +80,7 @@ def test_the_command_that_computes_it_names_the_plug_ins_that_were_named(
 def test_another_value_of_a_setting_is_a_profile_of_its_own(says: Any, folders: Path) -> None:
     """The training, and what follows it, is new; the prompts and their answers are not."""
     told = ("--rows", "dpo-1", "--seeds", "0", "--set", "profile.training.dpo.beta=0.5")
-    found = says("plan", "plan", "table4", *told)
+    found = says("plan", "table4", *told)
     (file,) = (folders / "profiles").iterdir()
     assert found["profile"] == file.stem
     profiles = (load_profiles()["micro"], load_profiles(file)[file.stem])
@@ -97,16 +97,16 @@ def test_the_time_at_a_profile_of_ones_own_is_that_of_its_stages_in_the_store(
     asked = ("plan", "table4", "--rows", "dpo-1", "--profile", str(mini), "--seeds")
     said = " ".join(call(*asked, "0").stdout.split())
     assert "no estimate of the time before each kind of stage has run once at mini" in said
-    assert "train" in says("plan", *asked, "0")["untimed"]
+    assert "train" in says(*asked, "0")["untimed"]
     store, table = Store(folders / "store"), load_tables()["table4"]
     profile = load_profiles(mini)["mini"]
     for stage in Plan(plan_table(table, profile, [0], ["dpo-1"]).targets):
         with store.writing(stage):
             pass
-    found = says("plan", *asked, "1")
+    found = says(*asked, "1")
     assert found["untimed"] == []
     assert 0.0 <= found["estimated_s"] < 10.0
-    assert says("plan", *asked, "0")["estimated_s"] == 0.0
+    assert says(*asked, "0")["estimated_s"] == 0.0
 
 
 def test_a_plan_lists_the_requests_to_paid_models(
@@ -114,7 +114,7 @@ def test_a_plan_lists_the_requests_to_paid_models(
 ) -> None:
     """Table 4, one seed: nine policies, each judged 1,000 + 805 + 160 times, and eight creators."""
     asked = ("table4", "--profile", "paper", "--seeds", "0")
-    found = says("plan", "plan", *asked)["requests"]
+    found = says("plan", *asked)["requests"]
     assert {(it["role"], it["model"]): it["requests"] for it in found} == {
         ("judge", "gpt-4-1106-preview"): 9 * 1805,
         ("judge", "gpt-4"): 9 * 160,
@@ -124,11 +124,11 @@ def test_a_plan_lists_the_requests_to_paid_models(
     text = " ".join(call("plan", *asked).stdout.split())
     for part in ("$ per M in, out", "10, 30", "prices of 20", "no estimate of the time"):
         assert part in text
-    assert says("plan", "plan", "table4", "--seeds", "0")["requests"] == []
+    assert says("plan", "table4", "--seeds", "0")["requests"] == []
     lines = call("plan", "all", "--profile", "paper").stdout.splitlines()
     assert len(lines) <= 16
     assert "Left out: choosing, reward-models, selectors." in lines
-    everything = says("plan", "plan", "all", "--profile", "paper", "--seeds", "0")
+    everything = says("plan", "all", "--profile", "paper", "--seeds", "0")
     left_out = list(everything["left_out"])
     assert left_out == ["choosing", "reward-models", "selectors"]
     assert len([line for line in everything["tables"] if line["table"][5:].isdigit()]) == 15
@@ -155,7 +155,7 @@ def test_a_failed_stage_is_named_with_its_reason(says: Any, call: Any, folders: 
     stage = Plan(runs.targets).stages[0]
     Store(folders / "store").record_failure(stage, "the toy is broken", "Traceback ...")
     asked = ("plan", "table4", "--rows", "dpo-1", "--seeds", "0")
-    plan = says("plan", *asked)
+    plan = says(*asked)
     assert plan["stages"]["failed"] == 1
     assert plan["failures"] == [
         {

@@ -179,10 +179,7 @@ print(json.dumps(ended))
 
 
 def bounded(*commands: str) -> list[tuple[int, str]]:
-    """Return the exit codes of commands, and what they said, run in turn in one process.
-
-    It is without what lets the superuser write anywhere.
-    """
+    """Return exit codes of commands, and what they said, without the superuser's right to write."""
 
     def drop() -> None:
         if os.geteuid() == 0:

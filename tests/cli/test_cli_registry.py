@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("declared_anew")
 
 
 def test_list_names_every_table_with_the_paper_s_362_values(says: Any) -> None:
-    listed = says("list", "list")["tables"]
+    listed = says("list")["tables"]
     paper = [f"table{n}" for n in (1, 2, *range(4, 17))]
     assert [table["id"] for table in listed] == [
         *paper, "choosing", "components", "controls", "reward-models",
@@ -37,7 +37,7 @@ def test_list_names_every_table_with_the_paper_s_362_values(says: Any) -> None:
 
 
 def test_list_says_what_each_profile_takes_as_the_page_about_gpus_does(says: Any) -> None:
-    listed = {profile["id"]: profile for profile in says("list", "list")["profiles"]}
+    listed = {profile["id"]: profile for profile in says("list")["profiles"]}
     assert list(listed) == list(all_profiles())
     assert all(it["machine"] and it["time"] and it["dollars"] for it in listed.values())
     assert (listed["micro"]["tables"], listed["micro"]["seeds"]) == (20, 10)
@@ -51,7 +51,7 @@ def test_list_says_what_each_profile_takes_as_the_page_about_gpus_does(says: Any
 
 def test_a_table_is_runnable_only_where_each_of_its_cells_is(says: Any) -> None:
     tables, profiles = all_tables(), all_profiles()
-    for listed in says("list", "list")["tables"]:
+    for listed in says("list")["tables"]:
         for name, profile in profiles.items():
             table = table_at(tables[listed["id"]], profile)
             cells = [
@@ -67,7 +67,7 @@ def test_a_table_is_runnable_only_where_each_of_its_cells_is(says: Any) -> None:
 
 @pytest.mark.parametrize("table", ["table1", "table4", "table16"])
 def test_show_prints_every_value_as_the_paper_does(says: Any, call: Any, table: str) -> None:
-    shown = says("show", "show", table)["table"]
+    shown = says("show", table)["table"]
     text = call("show", table).stdout
     for row in shown["rows"]:
         lines = map(str.split, text.split("values:")[1].splitlines())
@@ -77,7 +77,7 @@ def test_show_prints_every_value_as_the_paper_does(says: Any, call: Any, table: 
 
 
 def test_show_of_a_table_of_ours_has_no_printed_values(says: Any, call: Any) -> None:
-    shown = says("show", "show", "controls")["table"]
+    shown = says("show", "controls")["table"]
     assert shown["source"] is None
     assert all(row["values"] == {} for row in shown["rows"])
     text = call("show", "controls").stdout
@@ -87,13 +87,13 @@ def test_show_of_a_table_of_ours_has_no_printed_values(says: Any, call: Any) -> 
 
 def test_show_gives_gains_over_the_baseline_row(says: Any) -> None:
     """60.1 - 51.6 = 8.5 for A_min against DPO in table 4; the baseline itself has none."""
-    gains = says("show", "show", "table4")["gains"]
+    gains = says("show", "table4")["gains"]
     assert gains["eva-a_min"]["ah_wr"] == 8.5
     assert gains["dpo-1"] == {}
 
 
 def test_validate_counts_what_is_declared(says: Any) -> None:
-    found = says("validate", "validate")
+    found = says("validate")
     assert found == {
         "schema_version": 1,
         "ok": True,
@@ -120,7 +120,7 @@ def test_validate_reads_every_declaration_there_is(
 
     monkeypatch.setattr(documents, "read_text", reading)
     paper.the_paper.cache_clear()
-    assert says("validate", "validate")["ok"]
+    assert says("validate")["ok"]
     places = [*declaration_dirs(), PACKAGE]
     assert read == {path for place in places for path in place.rglob("*.yaml")}
 
@@ -139,7 +139,7 @@ def test_validate_names_the_problems_of_further_declarations(
     wrong = tmp_path / "wrong.yaml"
     wrong.write_text("strange: 1\nstrange: 2\n", encoding="utf-8")
     monkeypatch.setattr(target, tmp_path if target.endswith("FOLDER") else wrong)
-    problems = says("validate", "validate", code=2)["problems"]
+    problems = says("validate", code=2)["problems"]
     assert (str(wrong), 2) in {(p["file"], p["line"]) for p in problems}
     assert any("`strange` is given twice, first on line 1" in p["message"] for p in problems)
 
@@ -181,7 +181,7 @@ def test_validate_names_the_problems_of_tables_figures_and_profiles_at_once(
     (tmp_path / "figures").mkdir()
     (tmp_path / "figures" / "figure3.yaml").write_text("id: figure3\nkind: bars\n")
     monkeypatch.setattr("harness.registry.figures.figures_dir", lambda: tmp_path / "figures")
-    found = says("validate", "validate", code=2)
+    found = says("validate", code=2)
     assert not found["ok"]
     messages = [problem["message"] for problem in found["problems"]]
     assert any("questoin" in message and "question" in message for message in messages)

@@ -63,9 +63,11 @@ def test_nothing_is_published_in_place_of_what_is_there(
 
 def test_what_is_published_is_printed_without_a_store(call: Any) -> None:
     """Table 4 as published, and all tables with the answer that stands in their findings."""
-    cells = read_published(results_dir() / "micro" / "table4")[0].cells
-    found = json.loads(call("report", "table4", "--published", "--json").stdout)["items"]
-    assert len(found) == len(cells)
+    published = read_published(results_dir() / "micro" / "table4")[0]
+    found = json.loads(call("report", "table4", "--published", "--json").stdout)
+    assert list(found) == ["schema_version", "answer", "facts", "items"]
+    assert found["items"] == [cell.model_dump(mode="json") for cell in published.cells]
+    assert {fact["table"] for fact in found["facts"]} == {"table4"}
     printed = " ".join(call("report", "--all", "--published").stdout.split())
     findings = (results_dir() / "README.md").read_text(encoding="utf-8")
     lines = [line for line in findings.splitlines() if line.startswith("- ")][:5]
@@ -88,11 +90,7 @@ def test_all_tables_as_json_are_one_list_of_cells(call: Any) -> None:
 
 @pytest.mark.parametrize(
     ("form", "words"),
-    [
-        ("markdown", "# Table 4"),
-        ("json", '"table": "table4"'),
-        ("terminal", "Table 4"),
-    ],
+    [("markdown", "# Table 4"), ("json", '"table": "table4"'), ("terminal", "Table 4")],
 )
 def test_a_report_goes_to_a_file(call: Any, tmp_path: Path, form: str, words: str) -> None:
     file = tmp_path / "report"

@@ -36,7 +36,7 @@ SMALL = ("run", "table4", "--rows", "eva-a_min", "--seeds", "0,2", "--jobs", "1"
 def test_a_run_computes_tracks_and_reports_and_a_rerun_only_reports(
     says: Any, call: Any, tracker: Any, folders: Path
 ) -> None:
-    cells = says("report", *SMALL)
+    cells = says(*SMALL)
     assert {cell["state"] for cell in cells} == {"ok"}
     assert [cell["row"] for cell in cells] == ["dpo-1"] * 5 + ["eva-a_min"] * 5
     assert all(cell["seeds"] == [0, 2] for cell in cells)
@@ -50,20 +50,17 @@ def test_a_run_computes_tracks_and_reports_and_a_rerun_only_reports(
     assert "All stages are done" in result.stdout
     assert tracker.calls == ["finish"]
     # A report speaks of the seeds there are, and rows never run have no numbers.
-    reported = {(c["row"], c["column"]): c for c in says("report", "report", "table4")}
+    reported = {(c["row"], c["column"]): c for c in says("report", "table4")}
     assert reported["eva-a_min", "ah_wr"]["mean"] == cells[5]["mean"]
     assert reported["eva-var", "ah_wr"]["state"] == "not_run"
-    wider = {c["row"]: c for c in says("report", "report", "table4", "--seeds", "0-2")}
+    wider = {c["row"]: c for c in says("report", "table4", "--seeds", "0-2")}
     assert (wider["eva-a_min"]["state"], wider["eva-a_min"]["mean"]) == ("partial", None)
-    assert (
-        says("plan", "plan", "table4", "--rows", "eva-a_min", "--seeds", "0,2")["stages"]["missing"]
-        == 0
-    )
+    assert says("plan", "table4", "--rows", "eva-a_min", "--seeds", "0,2")["stages"]["missing"] == 0
     # What was run is what is synced.
     tracker.calls.clear()
     assert call("sync", "table4").exit_code == 0
     assert tracker.calls == ["sync table4 micro"]
-    (synced,) = says("sync", "sync", "table4")
+    (synced,) = says("sync", "table4")
     assert synced["what"] == "table4/micro"
 
 
@@ -71,7 +68,7 @@ def test_python_runs_what_the_command_line_does(says: Any, tracker: Any) -> None
     events: list[Any] = []
     report = harness.load("table4", rows="eva-a_min").run([0, 2], jobs=1, on_event=events.append)
     assert sum(isinstance(it, StageFinished) and it.stage.kind == "train" for it in events) == 4
-    cells = says("report", *SMALL)
+    cells = says(*SMALL)
     found = report.to_frame().to_dict("records")
     assert [(it["row"], it["column"], it["mean"]) for it in found] == [
         (cell["row"], cell["column"], cell["mean"]) for cell in cells
@@ -94,11 +91,11 @@ def test_controls_that_ran_here_count_in_the_reports_of_other_tables(
 def test_a_run_of_a_few_rows_takes_nothing_away(says: Any, call: Any, tracker: Any) -> None:
     """Two rows have the seeds 0 and 2, one of them the seed 7 as well, which was asked for last."""
     assert call(*SMALL).exit_code == 0
-    before = says("report", "report", "table4")
-    verdicts = says("claims", "claims", "table4")
+    before = says("report", "table4")
+    verdicts = says("claims", "table4")
     assert call("run", "table4", "--rows", "dpo-1", "--seeds", "7").exit_code == 0
-    assert says("report", "report", "table4") == before
-    assert says("claims", "claims", "table4") == verdicts
+    assert says("report", "table4") == before
+    assert says("claims", "table4") == verdicts
     assert {cell["row"] for cell in before if cell["mean"] is not None} == {"dpo-1", "eva-a_min"}
 
     note = (
@@ -109,7 +106,7 @@ def test_a_run_of_a_few_rows_takes_nothing_away(says: Any, call: Any, tracker: A
         assert note in " ".join(call(*command).stderr.split())
     assert "table4, seeds 0,2\n" in call("claims", "table4", "--full").stdout
 
-    asked = says("report", "report", "table4", "--seeds", "7")
+    asked = says("report", "table4", "--seeds", "7")
     assert {cell["row"] for cell in asked if cell["mean"] is not None} == {"dpo-1"}
     result = call("report", "table4", "--rows", "dpo-1", "--format", "json")
     assert {tuple(cell["seeds"]) for cell in json.loads(result.stdout)["items"]} == {(0, 2, 7)}
@@ -165,7 +162,7 @@ def mlflow_runs(work_dir: Path) -> dict[str, tuple[str, dict[str, str], dict[str
 def test_every_verb_names_a_stage_whose_manifest_is_broken(
     says: Any, call: Any, tracker: Any, folders: Path, kind: str
 ) -> None:
-    says("report", *SMALL)
+    says(*SMALL)
     plan = Plan(planned("table4", "micro", (0, 2), ("eva-a_min",)).targets)
     stage = next(stage for stage in reversed(plan.stages) if stage.kind == kind)
     manifest = Store(folders / "store").path(stage.fingerprint) / "stage.json"
@@ -187,7 +184,7 @@ def test_every_verb_names_a_stage_whose_manifest_is_broken(
         ), verb
         assert f"delete {manifest.parent} and run" in result.stderr, verb
     shutil.rmtree(manifest.parent)
-    assert {cell["state"] for cell in says("report", *SMALL)} == {"ok"}
+    assert {cell["state"] for cell in says(*SMALL)} == {"ok"}
 
 
 def test_a_failed_stage_costs_its_row_and_not_the_report(
@@ -204,7 +201,7 @@ def test_a_failed_stage_costs_its_row_and_not_the_report(
     assert "skipped" in result.stderr
     assert "failed evolve" in tracker.calls
     monkeypatch.delenv("TOY_FAILS")
-    assert {cell["state"] for cell in says("report", *asked)} == {"ok"}
+    assert {cell["state"] for cell in says(*asked)} == {"ok"}
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ def test_a_damaged_file_is_named_and_the_command_fails(says: Any, call: Any, fol
     store = Store(folders / "store")
     fingerprint = strange(store)
     (store.path(fingerprint) / "model").write_bytes(bytes(999) + b"1")
-    (sentence,) = says("store", "store", "--verify", code=1)["broken"]
+    (sentence,) = says("store", "--verify", code=1)["broken"]
     assert "model has other content than was written" in sentence
     assert "1 things in the store are broken" in call("store", "--verify").stderr
     assert call("store").exit_code == 0
@@ -37,7 +37,7 @@ def test_what_is_published_can_be_written(says: Any, call: Any, monkeypatch: Any
     changes = {"created": 2, "unchanged": 1}
     monkeypatch.setattr("harness.tracking.Mlflow.write", lambda self, records: changes)
     monkeypatch.setattr("harness.tracking.tables.published_records", lambda folder: [])
-    (found,) = says("sync", "sync", "--published")
+    (found,) = says("sync", "--published")
     assert found == {"what": "published results", "runs": 3, "changes": changes}
     assert call("sync", "--published").stdout == (
         "published results: 3 MLflow runs (2 created, 1 unchanged).\n"
@@ -72,7 +72,7 @@ def test_the_folder_of_a_policy_is_named_and_transformers_loads_it(
 ) -> None:
     """The row's id or the run's, `dpo-h1`, both name it."""
     assert call("store", "path", "table4", row).stdout == f"{trained}\n"
-    found = says("store path", "store", "path", "table4", row)
+    found = says("store", "path", "table4", row)
     assert (found["run"], found["seed"], found["path"]) == ("dpo-h1", 0, str(trained))
     assert AutoModelForCausalLM.from_pretrained(found["path"]).config.model_type == "gemma2"
 

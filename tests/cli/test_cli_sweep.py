@@ -34,7 +34,7 @@ def test_models_that_are_not_here_are_named_before_anything_begins(
 def test_the_list_names_the_shipped_sweeps(
     call: Any, says: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    names = [s["name"] for s in says("sweep list", "sweep", "list")]
+    names = [s["name"] for s in says("sweep", "list")]
     assert {"offline-evolve", "online-evolve"} <= set(names)
     assert names == sorted(path.stem for path in FOLDER.glob("*.yaml"))
     assert "maximize win_rate, minimize rollouts" in call("sweep", "list").stdout
@@ -48,7 +48,7 @@ def test_a_sweep_that_never_ran_says_so(
     call: Any, says: Any, folders: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("harness.project.results_dir", lambda: folders / "nothing")
-    found = says("sweep", "sweep", "show", "online-evolve")
+    found = says("sweep", "show", "online-evolve")
     assert (found["trials"], found["winner"], found["pareto"], found["benchmarks"]) == (
         [], None, [], []
     )  # fmt: skip
@@ -67,7 +67,7 @@ def test_a_sweep_that_was_not_run_here_is_shown_as_published(call: Any, folders:
 
 
 def test_without_the_final_the_winner_is_not_run(call: Any, says: Any, toys: None) -> None:
-    found = says("sweep", "sweep", "run", "offline-evolve", "--trials", "1", "--no-final")
+    found = says("sweep", "run", "offline-evolve", "--trials", "1", "--no-final")
     assert [trial["state"] for trial in found["trials"]] == ["complete"]
     assert found["benchmarks"] == []
 
@@ -77,7 +77,7 @@ def test_a_sweep_runs_goes_on_and_is_shown(
 ) -> None:
     """Two trials of two seeds, then the winner with three fresh seeds beside the base recipe."""
     asked = ("sweep", "run", "offline-evolve", "--trials", "2")
-    found = says("sweep", *asked)
+    found = says(*asked)
     assert [trial["state"] for trial in found["trials"]] == ["complete"] * 2
     assert found["winner"] in (0, 1)
     assert {score["score"] for score in found["benchmarks"]} >= {"ah_wr", "ae_lc", "mt_avg"}
@@ -92,6 +92,6 @@ def test_a_sweep_runs_goes_on_and_is_shown(
     refused = call(*publish)
     assert refused.exit_code == 1
     assert "it lacks 18 of 20 trials" in refused.stderr
-    allowed = says("sweep", *publish, "--allow-fewer")
+    allowed = says(*publish, "--allow-fewer")
     assert allowed == {**found, "target": 20}
     assert (folders / "results" / "micro" / "sweeps" / "offline-evolve" / "report.md").exists()

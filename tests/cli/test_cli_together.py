@@ -48,7 +48,7 @@ def trainings(plan: dict[str, Any]) -> int:
 
 @pytest.mark.usefixtures("few")
 def test_each_distinct_stage_is_planned_once(says: Any, folders: Path) -> None:
-    plan = says("plan", "plan", "all-offline", "--seeds", "0,1")
+    plan = says("plan", "all-offline", "--seeds", "0,1")
     plans = [list(Plan(planned(name, "micro", (0, 1)).targets)) for name in FEW]
     distinct = {stage.fingerprint: stage.kind for stage in itertools.chain(*plans)}
     assert plan["stages"]["total"] == len(distinct)
@@ -58,21 +58,15 @@ def test_each_distinct_stage_is_planned_once(says: Any, folders: Path) -> None:
 
 
 @pytest.mark.usefixtures("few")
-def test_a_policy_is_trained_once_however_many_tables_show_it(says: Any) -> None:
+def test_a_run_computes_everything_once_and_closes_with_a_line_for_each_table(
+    says: Any, call: Any, tracker: Any
+) -> None:
     """Of 9 + 5 + 12 = 26 policies of the tables, 9 + 3 + 8 = 20 are distinct.
 
     Table 5 shares dpo-1 and eva with table 4; the components share dpo-1, eva, uniform eva and
     select-sample with the two, and their own are the shuffled eva, the same prompts twice, new
     prompts, the random quarter, the matched steps, and uniform eva twice more.
     """
-    plan = says("plan", "plan", "all-offline", "--seeds", "0")
-    assert trainings(plan) == plan["runs"] == 20
-
-
-@pytest.mark.usefixtures("few")
-def test_a_run_computes_everything_once_and_closes_with_a_line_for_each_table(
-    says: Any, call: Any, tracker: Any
-) -> None:
     result = call("run", "all-offline", "--seeds", "0,1", "--jobs", "1")
     assert result.exit_code == 0, result.stderr
     assert tracker.calls.count("finished train") == 20 * 2
@@ -83,14 +77,14 @@ def test_a_run_computes_everything_once_and_closes_with_a_line_for_each_table(
         assert f"{cells} of {cells}" in line
         assert "done" in line
     # Each table remembers its seeds, and is reported and synced as if it had been run alone.
-    assert {cell["state"] for cell in says("report", "report", "table5")} == {"ok"}
-    assert {cell["seeds"] == [0, 1] for cell in says("report", "report", "table5")} == {True}
+    assert {cell["state"] for cell in says("report", "table5")} == {"ok"}
+    assert {cell["seeds"] == [0, 1] for cell in says("report", "table5")} == {True}
     tracker.calls.clear()
     assert call("sync").exit_code == 0
     assert sorted(tracker.calls) == sorted(f"sync {name} micro" for name in FEW)
     again = call("run", "all-offline", "--seeds", "0,1", "--jobs", "1")
     assert "All stages are done" in again.stdout
-    plan = says("plan", "plan", "all-offline", "--seeds", "0,1")
+    plan = says("plan", "all-offline", "--seeds", "0,1")
     assert plan["stages"]["missing"] == 0
 
 
@@ -105,9 +99,9 @@ def test_a_table_that_cannot_run_is_left_out_and_named(
     result = call("run", "all", "--seeds", "0", "--jobs", "1")
     assert result.exit_code == 0, result.stderr
     assert result.stdout.count("left out: table9: `micro` has no algorithm `sppo`") == 2
-    plan = says("plan", "plan", "all", "--seeds", "0")
+    plan = says("plan", "all", "--seeds", "0")
     assert list(plan["left_out"]) == ["table9"]
-    cells = [c for c in says("report", "report", "all") if c["table"] == "table9"]
+    cells = [c for c in says("report", "all") if c["table"] == "table9"]
     assert {c["state"] for c in cells} == {"not_run"}
 
 

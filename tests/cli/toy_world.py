@@ -83,9 +83,7 @@ _holds: list[int] = []
 def die_when_told(who: str) -> None:
     """Kill this process before its n-th change to a file, where `TOY_DIES` is `<who>:<n>:<once>`.
 
-    Args:
-        who: What this process is, `parent` or `worker`. Only the first that gets so far dies: it
-            leaves the file `<once>`.
+    It is `parent` or `worker`. Only the first that gets so far dies: it leaves the file `<once>`.
     """
     named, number, once = [*os.environ.get("TOY_DIES", "").split(":", 2), "", ""][:3]
     if named != who:
