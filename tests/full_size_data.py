@@ -1,92 +1,61 @@
-"""The three benchmarks at their full size, made up: 805 instructions, 500 and 80 questions.
-
-Questions, references and judge prompts are this project's own; only their number, form and
-categories are the benchmarks'.
-"""
+"""The three benchmarks at their full size, made up: 805 instructions, 500 and 80 questions."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+
+from stand_in.build import MT_BENCH_CATEGORIES, answered, lines, questioned
 
 JUDGMENTS = {"alpaca_eval": 805, "arena_hard": 1000, "mt_bench": 160}
-CATEGORIES = (
-    "writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities"
-)  # fmt: skip
+OWN = "made-up-model"
 
 
 def write_data(folder: Path) -> dict[str, list[str]]:
     """Write all three, with a model's answers; return the options that name them."""
-    for part in ("alpaca_eval", "arena_hard", "mt_bench"):
-        (folder / part).mkdir(parents=True)
-    return {
-        "alpaca_eval": _alpaca_eval(folder / "alpaca_eval"),
-        "arena_hard": _arena_hard(folder / "arena_hard"),
-        "mt_bench": _mt_bench(folder / "mt_bench"),
-    }
+    options = {}
+    for name, write in (
+        ("alpaca_eval", _alpaca_eval), ("arena_hard", _arena_hard), ("mt_bench", _mt_bench)
+    ):  # fmt: skip
+        (folder / name).mkdir(parents=True)
+        options[name] = ["--data", str(folder / name), "--answers", str(write(folder / name))]
+    return options
 
 
-def _alpaca_eval(folder: Path) -> list[str]:
-    def outputs(generator: str) -> list[dict[str, str]]:
-        return [
+def _alpaca_eval(folder: Path) -> Path:
+    for model, file in (("gpt4_1106_preview", "reference_gpt4_1106_preview_outputs"), (OWN, "own")):
+        outputs = [
             {
-                "dataset": "made-up",
-                "instruction": f"instruction {i}",
-                "output": f"{generator} says {i} " + "word " * (i % 50),
-                "generator": generator,
+                "dataset": "made-up", "instruction": f"instruction {i}", "generator": model,
+                "output": f"{model} says {i} " + "word " * (i % 50),
             }
             for i in range(805)
-        ]
-
-    reference = folder / "reference_gpt4_1106_preview_outputs.json"
-    reference.write_text(json.dumps(outputs("gpt4_1106_preview")))
-    (folder / "own.json").write_text(json.dumps(outputs("made-up-model")))
-    return ["--data", str(folder), "--answers", str(folder / "own.json")]
+        ]  # fmt: skip
+        (folder / f"{file}.json").write_text(json.dumps(outputs))
+    return folder / "own.json"
 
 
-def _arena_hard(folder: Path) -> list[str]:
-    def answers(model: str) -> list[dict[str, Any]]:
-        return [
-            {
-                "question_id": f"q{i}",
-                "model_id": model,
-                "choices": [{"turns": [{"content": f"{model} says {i}", "token_len": 3 + i}]}],
-            }
-            for i in range(500)
-        ]
-
-    questions = [{"question_id": f"q{i}", "turns": [{"content": f"{i}?"}]} for i in range(500)]
-    _lines(folder / "question.jsonl", questions)
-    _lines(folder / "answer_gpt-4-0314.jsonl", answers("gpt-4-0314"))
-    _lines(folder / "own.jsonl", answers("made-up-model"))
+def _arena_hard(folder: Path) -> Path:
+    ids = [f"q{i}" for i in range(500)]
+    turns = [[{"content": f"{i}?"}] for i in range(500)]
+    lines(folder / "question.jsonl", questioned(ids, [""] * 500, turns))
+    for model, file in (("gpt-4-0314", "answer_gpt-4-0314"), (OWN, "own")):
+        said = [[{"content": f"{model} says {i}", "token_len": 3 + i}] for i in range(500)]
+        lines(folder / f"{file}.jsonl", answered(ids, said, model))
     (folder / "judge_config.yaml").write_text(
         "system_prompt: Judge.\n"
         "prompt_template: ['One of [[A>>B]] ... {question_1} {answer_1} {answer_2}']\n"
     )
-    return ["--data", str(folder), "--answers", str(folder / "own.jsonl")]
+    return folder / "own.jsonl"
 
 
-def _mt_bench(folder: Path) -> list[str]:
-    def answers(model: str) -> list[dict[str, Any]]:
-        return [
-            {
-                "question_id": i,
-                "model_id": model,
-                "choices": [{"turns": [f"{model} says {i}", f"{model} adds {i}"]}],
-            }
-            for i in range(80)
-        ]
-
-    questions = [
-        {"question_id": i, "category": CATEGORIES[i // 10], "turns": [f"{i}?", f"and {i}?"]}
-        for i in range(80)
-    ]
-    _lines(folder / "question.jsonl", questions)
-    _lines(folder / "reference_answer_gpt-4.jsonl", answers("gpt-4"))
-    _lines(folder / "own.jsonl", answers("made-up-model"))
-    asked = "Rate it as [[rating]]."
+def _mt_bench(folder: Path) -> Path:
+    categories = [MT_BENCH_CATEGORIES[i // 10] for i in range(80)]
+    asked = [[f"{i}?", f"and {i}?"] for i in range(80)]
+    lines(folder / "question.jsonl", questioned(range(80), categories, asked))
+    for model, file in (("gpt-4", "reference_answer_gpt-4"), (OWN, "own")):
+        said = [[f"{model} says {i}", f"{model} adds {i}"] for i in range(80)]
+        lines(folder / f"{file}.jsonl", answered(range(80), said, model))
     prompts = {
         "single-v1": "{question} {answer}",
         "single-math-v1": "{question} {ref_answer_1} {answer}",
@@ -94,15 +63,14 @@ def _mt_bench(folder: Path) -> list[str]:
         "single-math-v1-multi-turn": "{question_1} {ref_answer_1} {question_2} {ref_answer_2} "
         "{answer_1} {answer_2}",
     }
-    _lines(
+    lines(
         folder / "judge_prompts.jsonl",
         [
-            {"name": name, "system_prompt": "Judge.", "prompt_template": f"{asked} {template}"}
+            {
+                "name": name, "system_prompt": "Judge.",
+                "prompt_template": f"Rate it as [[rating]]. {template}",
+            }
             for name, template in prompts.items()
         ],
-    )
-    return ["--data", str(folder), "--answers", str(folder / "own.jsonl")]
-
-
-def _lines(path: Path, records: Iterable[object]) -> None:
-    path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+    )  # fmt: skip
+    return folder / "own.jsonl"

@@ -1,8 +1,4 @@
-"""The endpoint of the stand-ins with what tests want of it, and clients that ask it.
-
-Other replies, latency, a key, failures that are injected by the number of times a request has come,
-and a record of what came.
-"""
+"""The endpoint of the stand-ins with what tests want of it, and clients that ask it."""
 
 from __future__ import annotations
 
@@ -101,15 +97,9 @@ def write_mt_bench(folder: Path, *questions: Any) -> Path:
 class StandIn(MockEndpoint):
     """A server on loopback, for a `with` statement.
 
-    Args:
-        reply: Returns the completion for a request, or (status, body, headers) for another reply;
-            a body that is a text is sent as it is.
-        latency_s: Seconds before each reply.
-        failing: Share of requests whose first attempt fails, one of `FAILURES`.
-        key: The key it asks for; None for none.
-        port: The port; 0 for a free one.
-        instead: Given a request and how often it has come, returns what answers the connection in
-            place of the server, or None; the connection is closed then, unless it says otherwise.
+    `reply` returns a completion, or (status, body, headers); a text as body is sent as it is.
+    The first attempt of a share of requests is `failing`, in one of `FAILURES`. `instead`, given a
+    request and how often it has come, returns what answers in place of the server, or None.
     """
 
     def __init__(

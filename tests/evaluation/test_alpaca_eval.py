@@ -218,10 +218,7 @@ def test_there_is_no_length_controlled_win_rate_without_its_data(difficulties: P
 @needs_package
 @pytest.mark.parametrize("unrated", [(), (4, 700)])
 def test_it_is_the_package_s_own_number_on_any_data(
-    difficulties: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    unrated: tuple[int, ...],
+    difficulties: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unrated: tuple[int, ...]
 ) -> None:
     """The package finds the same file where the hub's client would have put it."""
     from alpaca_eval.metrics import glm_winrate

@@ -261,4 +261,5 @@ def test_the_interval_resamples_questions_and_not_battles() -> None:
     games = [game(str(i), 1, "B>>A" if i % 2 else "A>>B") for i in range(100)] * 2
     interval = bootstrap_interval(games, seed=0, rounds=4000)
     assert interval == pytest.approx((40.2, 59.8), abs=1.0)
-    assert bootstrap_interval(games[:1], seed=0) is None, "it needs two questions"
+    one = [games[0], game("1", 1, None)]
+    assert bootstrap_interval(one, seed=0) is None, "it needs two questions with a verdict"

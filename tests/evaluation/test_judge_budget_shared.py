@@ -115,9 +115,7 @@ def test_what_a_killed_process_had_under_way_counts_at_the_most(tmp_path: Path) 
         ours.reserve(request, PRICE)
 
 
-def test_a_budget_counts_what_earlier_commands_spent_and_free_requests_pass(
-    tmp_path: Path,
-) -> None:
+def test_a_budget_counts_what_earlier_commands_spent_and_free_requests_pass(tmp_path: Path) -> None:
     request, usd = ask(), PRICE.of(ask().most_prompt_tokens, 10)
     free = Ledger(tmp_path)
     free.lose(free.reserve(request, None))

@@ -195,11 +195,13 @@ def test_a_status_says_whether_a_request_may_have_been_answered(
     tmp_path: Path, status: int, is_charged: bool
 ) -> None:
     """A gateway's 502 may come after the model behind it has written, and been paid for, it."""
+    request = ask_for("a")
+    most = PRICE.of(request.most_prompt_tokens, request.most_completion_tokens)
     with StandIn(lambda body: (status, {}, {})) as server:
         client = client_of(server, tmp_path, attempts=1)
         with pytest.raises(HarnessError):
-            client.ask(ask_for("a"))
-    assert (client.ledger.spending.usd_unconfirmed > 0) == is_charged
+            client.ask(request)
+    assert client.ledger.spending.usd_unconfirmed == pytest.approx(most * is_charged)
 
 
 def test_what_is_sent_twice_answers_one_request(tmp_path: Path) -> None:

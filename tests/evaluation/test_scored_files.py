@@ -7,15 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.evaluation.benchmarks.arena_hard import (
-    BASELINE,
-    OWN_JUDGE,
-    ArenaHard,
-    bootstrap_interval,
-)
+from harness.evaluation.benchmarks.arena_hard import BASELINE, OWN_JUDGE, ArenaHard
 from harness.evaluation.benchmarks.mt_bench import MtBench
 from harness.evaluation.files import Answers
-from harness.evaluation.scores import Evaluation, Judgment
+from harness.evaluation.scores import Evaluation
 
 MT, ARENA = MtBench(), ArenaHard()
 NOBODY = Answers("m", {})
@@ -94,13 +89,6 @@ def test_battles_are_won_by_either_side() -> None:
     ]
     found = {one.model: one.scores["win_rate"] for one in ARENA.evaluations(records)}
     assert found == {"m": 50.0, "other": 100.0}
-
-
-def test_two_judged_questions_have_an_interval_and_one_has_none() -> None:
-    """Of a win and a loss, a quarter of the resamples are two losses and a quarter two wins."""
-    both = [Judgment("1", 1.0), Judgment("2", 0.0)]
-    assert bootstrap_interval(both, 0) == (0.0, 100.0)
-    assert bootstrap_interval([both[0], Judgment("2", None)], 0) is None
 
 
 def evaluation(values: list[float], **judge: Any) -> Evaluation:

@@ -67,7 +67,7 @@ def _writer(name: str) -> Write:
     if name in (PROMPTS, MATCHED):
         asked = server.prompts() if name == PROMPTS else server.matched_prompts()
         records = [{"prompt": text} for text in asked]
-        return lambda folder: _lines(folder / "prompts.jsonl", records)
+        return lambda folder: lines(folder / "prompts.jsonl", records)
     if name in BENCHMARKS:
         return BENCHMARKS[name]
     import torch
@@ -112,8 +112,8 @@ def _write_arena_hard(folder: Path) -> None:
     ids = [f"stand-in-{i}" for i in range(len(asked))]
     turns = [[{"content": text}] for text in asked]
     said = [[{"content": server.reply(text, 1), "token_len": 20}] for text in asked]
-    _lines(folder / "question.jsonl", _questioned(ids, [MADE_UP] * len(ids), turns))
-    _lines(folder / "answer_gpt-4-0314.jsonl", _answered(ids, said))
+    lines(folder / "question.jsonl", questioned(ids, [MADE_UP] * len(ids), turns))
+    lines(folder / "answer_gpt-4-0314.jsonl", answered(ids, said))
     settings = {
         "system_prompt": "You compare two answers to a question.",
         "prompt_template": [VERDICT_ASKED],
@@ -144,9 +144,9 @@ def _write_mt_bench(folder: Path) -> None:
     turns = [[text, server.FOLLOW_UPS[i % len(server.FOLLOW_UPS)]] for i, text in enumerate(asked)]
     ids = range(len(turns))
     said = [[server.reply(first, 3), server.reply(first, 4)] for first, _ in turns]
-    _lines(folder / "question.jsonl", _questioned(ids, MT_BENCH_CATEGORIES, turns))
-    _lines(folder / "reference_answer_gpt-4.jsonl", _answered(ids, said))
-    _lines(
+    lines(folder / "question.jsonl", questioned(ids, MT_BENCH_CATEGORIES, turns))
+    lines(folder / "reference_answer_gpt-4.jsonl", answered(ids, said))
+    lines(
         folder / "judge_prompts.jsonl",
         [
             {
@@ -167,7 +167,7 @@ BENCHMARKS: Mapping[str, Callable[[Path], None]] = {
 """What writes each benchmark's files, by the name of its folder."""
 
 
-def _questioned(
+def questioned(
     ids: Iterable[object], categories: Iterable[str], turns: Iterable[object]
 ) -> list[dict[str, object]]:
     """Return the lines of a file of questions."""
@@ -177,10 +177,12 @@ def _questioned(
     ]
 
 
-def _answered(ids: Iterable[object], turns: Iterable[object]) -> list[dict[str, object]]:
+def answered(
+    ids: Iterable[object], turns: Iterable[object], model: str = MADE_UP
+) -> list[dict[str, object]]:
     """Return the lines of a file of answers."""
     return [
-        {"question_id": i, "model_id": MADE_UP, "choices": [{"turns": said}]}
+        {"question_id": i, "model_id": model, "choices": [{"turns": said}]}
         for i, said in zip(ids, turns, strict=True)
     ]
 
@@ -195,5 +197,6 @@ def _questions(count: int, manner: str) -> list[str]:
     return [f"{question} Say it {manner}." for question in asked]
 
 
-def _lines(path: Path, records: Iterable[object]) -> None:
+def lines(path: Path, records: Iterable[object]) -> None:
+    """Write records as JSON, one a line."""
     path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")

@@ -120,10 +120,7 @@ def write_qwen_creator(path: Path) -> None:
 
 
 def _write_qwen(
-    path: Path,
-    tokenizer: PreTrainedTokenizerFast,
-    asked: Sequence[tuple[str, str]],
-    template: str,
+    path: Path, tokenizer: PreTrainedTokenizerFast, asked: Sequence[tuple[str, str]], template: str
 ) -> None:
     """Train a Qwen3 on what it is asked and answers; write it with the template that it has."""
     with reproducible(0, threads=1):

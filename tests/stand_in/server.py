@@ -1,15 +1,10 @@
 """What the stand-ins say, and the endpoint that says it.
 
-Everything is composed from the lists below, so that the same texts serve as human prompts, as the
-policy's demonstrations, as benchmark items and as what tokenizers are trained on. None of it is
-taken from a data set.
-
-The endpoint is an OpenAI-compatible server on loopback, for creator, scorer and judge at once. Its
-replies are drawn from the digest of the request, so that the same question has the same answer
-whenever it is asked. **No judgment means anything**: a verdict depends only on the bytes of the
-question. What is asked is told from the request: a tool (AlpacaEval's annotators), `[[A>>B]]`
-(Arena-Hard), `[[rating]]` (MT-Bench), `{"topic"` and `{"score"`, tags around a prompt (creators);
-all else is answered like a small talker.
+Everything is composed from the lists below: prompts, demonstrations, benchmark items and what
+tokenizers are trained on. The endpoint is creator, scorer and judge at once; its replies are drawn
+from the digest of the request. **No judgment means anything.** What is asked is told from the
+request: a tool (AlpacaEval's annotators), `[[A>>B]]` (Arena-Hard), `[[rating]]` (MT-Bench),
+`{"topic"` and `{"score"`, tags around a prompt (creators).
 """
 
 from __future__ import annotations

@@ -1,1 +1,0 @@
-"""What the project imports of it."""
