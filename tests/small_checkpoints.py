@@ -77,10 +77,7 @@ def byte_tokenizer(
     tokenizer.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = BpeTrainer(
-        vocab_size=size,
-        special_tokens=special,
-        initial_alphabet=alphabet,
-        show_progress=False,
+        vocab_size=size, special_tokens=special, initial_alphabet=alphabet, show_progress=False
     )
     tokenizer.train_from_iterator([*texts, *texts, *texts, *["assistant"] * 9], trainer)
     if bos is not None:

@@ -190,9 +190,7 @@ def test_a_metric_of_ones_own_is_planned_with_its_version(
     assert {kind for kind, (named, _) in newer.items() if named is not None} == {"select"}
 
 
-def test_a_loss_of_ones_own_trains_with_those_of_the_one_it_is_like(
-    tmp_path: Path,
-) -> None:
+def test_a_loss_of_ones_own_trains_with_those_of_the_one_it_is_like(tmp_path: Path) -> None:
     """Its hyperparameters are those of DPO; planning it needs no torch."""
     profile = wider(tmp_path, ("algorithms: {value: [dpo", "algorithms: {value: [ipo, dpo"))
     own = table(tmp_path, "ipo_table", "algorithm: ipo")
@@ -407,10 +405,7 @@ def test_an_evolving_method_that_asks_needs_a_model(tmp_path: Path) -> None:
     shape, told, made = json.loads(python(code, tmp_path, mine))
     assert shape == "independent"
     assert told == "Make it harder: What is 2 and 2?"
-    assert made == [
-        ["Prove that 2 and 2 are 4.", "harder", None],
-        [None, "harder", "nothing new"],
-    ]
+    assert made == [["Prove that 2 and 2 are 4.", "harder", None], [None, "harder", "nothing new"]]
 
 
 REVERSING = """

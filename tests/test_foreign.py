@@ -8,13 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.foreign import (
-    ForeignTextError,
-    in_a_line,
-    printable,
-    read_json,
-    readable,
-)
+from harness.foreign import ForeignTextError, in_a_line, printable, read_json, readable
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters()),

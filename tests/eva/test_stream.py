@@ -304,11 +304,7 @@ def test_a_mini_batch_without_any_rewrite_is_put_back_the_best_first() -> None:
 def test_unusable_rewrites_are_counted() -> None:
     """Four prompts, four rewrites each, every second unusable and not tried again."""
     _, done = step(stream(fails=2))
-    assert (done.evolved.attempts, len(done.evolved.prompts), done.evolved.dropped) == (
-        16,
-        8,
-        8,
-    )
+    assert (done.evolved.attempts, len(done.evolved.prompts), done.evolved.dropped) == (16, 8, 8)
     assert done.evolved.unusable == {"unreadable": 8}
 
 

@@ -26,13 +26,7 @@ class Fuzzer:
     same: bool
 
     def fuzz(self, attempt: Callable[..., None], *of: SearchStrategy[Any], share: int = 1) -> None:
-        """Try cases; fail with the smallest that fails.
-
-        Args:
-            attempt: What is done with a case; it raises where something is wrong.
-            of: What a case is made of.
-            share: Between how many tests of the long form its cases are shared.
-        """
+        """Try cases; fail with the smallest. So many tests `share` those of the long form."""
         tried = settings(
             max_examples=self.cases if self.same else max(1, self.cases // share),
             deadline=None,
@@ -45,11 +39,7 @@ class Fuzzer:
 
 
 def forms(quick: int) -> pytest.MarkDecorator:
-    """Return what runs a test in both forms, with its `fuzzer`.
-
-    Args:
-        quick: Cases of the quick form.
-    """
+    """Return what runs a test in both forms, with its `fuzzer`; the quick one has so many cases."""
     cases = int(os.environ.get("HARNESS_FUZZ_CASES", "10000"))
     marks = [pytest.mark.faults, pytest.mark.timeout(0)]
     return pytest.mark.parametrize(

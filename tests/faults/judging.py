@@ -20,15 +20,9 @@ Answers = Callable[[Handler, Body], None]
 
 
 class Asked:
-    """An MT-Bench of made-up questions, and a judge that is asked to rate the answers.
+    """An MT-Bench of made-up questions of two turns, and a judge that is asked to rate the answers.
 
-    Args:
-        scene: Where the command runs.
-        questions: How many there are; each has two turns, and each turn is one request.
-        fails: Returns what answers a request in place of the judge, or None, given the request and
-            how often it has come.
-        options: More options of the command.
-        **told: What the environment says of the judge besides, by the ends of its variables.
+    `fails` returns what answers a request in its place, or None; `told` are ends of variables.
     """
 
     def __init__(
@@ -72,10 +66,7 @@ class Asked:
         return self.scene.once(name, lambda scene: _calmly(scene, number))
 
     def kept(self) -> dict[int, str]:
-        """Return the replies that are kept, by the digest of their request.
-
-        A line in which a bit was flipped may be no JSON or lack a key, and is not kept.
-        """
+        """Return the replies that are kept in whole lines, by the digest of their request."""
         found = {}
         for path in (self.scene.work / "replies").glob("*.jsonl"):
             for line in path.read_bytes().split(b"\n"):
@@ -94,12 +85,7 @@ class Asked:
         assert done.json[0]["scores"] == calm[0]["scores"]
 
     def check_kept(self, kept: Mapping[int, str], seen: Mapping[int, int]) -> None:
-        """Fail where a reply that was kept is gone, or was asked for again.
-
-        Args:
-            kept: What was kept before.
-            seen: How often each request had come by then.
-        """
+        """Fail where a reply that was kept is gone, or was asked for after it was `seen`."""
         assert self.kept().items() >= kept.items(), "a reply is lost"
         # A request that no server saw is one in which a bit was flipped.
         again = [n for n in kept if self.server.seen.get(n) != seen.get(n)]
@@ -119,8 +105,7 @@ def _write_data(folder: Path, questions: int) -> None:
     asked = [(i, [f"{i}?", f"and {i}?"]) for i in numbers]
     said = [(i, [f"a model says {i}", f"a model adds {i}"]) for i in numbers]
     write_mt_bench(
-        folder,
-        *({"question_id": i, "category": "writing", "turns": turns} for i, turns in asked),
+        folder, *({"question_id": i, "category": "writing", "turns": turns} for i, turns in asked)
     )
     write_lines(
         folder / "answers.jsonl",
@@ -188,20 +173,6 @@ def _half(handler: Handler, body: Body) -> None:
     _raw(json.dumps(judge(body)).encode()[:-9], headers={"Content-Length": "99999"})(handler, body)
 
 
-def _twice(handler: Handler, body: Body) -> None:
-    """Reply twice, and leave the connection open for the next request."""
-    for _ in range(2):
-        _raw(json.dumps(judge(body)).encode())(handler, body)
-    handler.wfile.flush()
-    handler.close_connection = False
-
-
-def sends_on(handler: Handler, body: Body) -> None:
-    """Send the request on to the same place, for ever."""
-    place = f"http://{handler.headers['Host']}{handler.path}"
-    _raw(b"", 307, {"Location": place})(handler, body)
-
-
 def _silent(handler: Handler, body: Body) -> None:
     """Say nothing until the client has gone."""
     with_patience(handler, lambda: None)
@@ -263,7 +234,6 @@ VOID: dict[str, Answers] = {
 """Replies without a rating: they are paid and kept, and no command asks for them again."""
 
 ODD: dict[str, Answers] = {
-    "twice": _twice,
     "another model": _told(lambda reply: reply.update(model="another")),
     "a lone surrogate": _says(" \ud83d"),
     "a NUL": _says(" \x00\x1b[31m\u202e"),

@@ -27,11 +27,7 @@ def _created(scene: Scene) -> Path:
 
 
 def held(uri: str) -> dict[str, list[Any]]:
-    """Return what a database holds of active runs, by experiment and name.
-
-    Of each run of a name: its status, its parameters, and its metrics with their steps. It is read
-    without MLflow, which would take seconds.
-    """
+    """Return status, parameters and metrics of active runs, by name; MLflow takes seconds."""
     runs: dict[str, list[Any]] = {}
     with closing(sqlite3.connect(uri.removeprefix("sqlite:///"))) as database:
         found = database.execute(

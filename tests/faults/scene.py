@@ -153,10 +153,7 @@ class Running:
 
 
 class Scene:
-    """A folder in which commands run, with toy stages; `name` is that of the work folder.
-
-    `shared` makes something once for all scenes, given a name and what makes it in a folder.
-    """
+    """A folder in which commands run, with toy stages; `shared` makes a thing once for all."""
 
     def __init__(
         self, folder: Path, dice: random.Random, shared: Shared, is_long: bool, name: str = "work"
@@ -321,10 +318,7 @@ class Scene:
         return got
 
     def die_within(self, who: str, most: int) -> dict[str, Any]:
-        """Return the environment of a command that kills itself at one of its file operations.
-
-        `who` is parent or worker, `most` the last operation at which it may die.
-        """
+        """Return the environment of a command that kills itself at a file operation."""
         number = round(most ** self.dice.random())  # each order of magnitude as often
         print(f"SIGKILL within the {who} at its file operation {number}")
         return {"TOY_DIES": f"{who}:{number}:{self.folder / f'died-{next(self._deaths)}'}"}

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 
 from judge_stand_in import Body, digest
-from judging import CONCURRENCY, FAILURES, ODD, VOID, Answers, Asked, sends_on
+from judging import FAILURES, ODD, VOID, Answers, Asked
 from scene import KEY, Done, Scene
 
 BUDGET = ("--budget-usd", "2")
@@ -82,16 +82,6 @@ def test_judges_that_always_fail(scene: Scene) -> None:
         assert max(asked.server.seen.values()) <= 8, name
         broken = False
         asks_well(scene, asked)
-
-
-def test_judges_that_send_requests_elsewhere(scene: Scene) -> None:
-    """Nothing is sent on; the command ends with a sentence after the requests under way."""
-    with Asked(scene, 12, lambda body, times: sends_on, TIMEOUT="1") as asked:
-        done = scene.call(*asked.command, limit_s=UNDISTURBED_S)
-        assert done.code == 2, done
-        assert "which is not followed" in done.errors, done.errors
-        assert asked.server.requests <= 2 * CONCURRENCY
-        assert max(asked.server.seen.values()) == 1
 
 
 def test_kept_replies_with_a_flipped_bit(scene: Scene) -> None:

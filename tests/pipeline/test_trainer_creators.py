@@ -139,15 +139,7 @@ def test_model_sampling_and_scheme_are_each_part_of_the_fingerprint(profile: Pro
 
 @dataclass(frozen=True)
 class Finished:
-    """A run up to its mix of pairs, whose creator broke off once.
-
-    Attributes:
-        run: the run.
-        store: where its stages lie.
-        broke: why the first attempt failed.
-        before: rewrites that the endpoint had given until then.
-        answered: rewrites that it gave in all.
-    """
+    """A run up to its mix of pairs whose creator `broke` off once, `before` all was `answered`."""
 
     run: Run
     store: Store

@@ -151,9 +151,7 @@ def evolving(planner: Planner, seed: int = 0, size: int = 1, **creator: object) 
     return planner.run("evolving", recipe, seed)
 
 
-def test_the_oracle_chooses_parents_by_what_the_policy_before_them_can_do(
-    planner: Planner,
-) -> None:
+def test_the_oracle_chooses_parents_by_what_the_policy_before_them_can_do(planner: Planner) -> None:
     """In place of the metric's choice, and of nothing else: no rewards are asked for."""
     run, uniform = evolving(planner, oracle="best"), evolving(planner)
     first = run.iterations[0]

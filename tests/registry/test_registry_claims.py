@@ -37,9 +37,7 @@ def claims(tables: dict[str, Table]) -> dict[str, tuple[str, Claim]]:
     return dict(found)
 
 
-def test_the_paper_makes_146_claims_of_six_kinds(
-    claims: dict[str, tuple[str, Claim]],
-) -> None:
+def test_the_paper_makes_146_claims_of_six_kinds(claims: dict[str, tuple[str, Claim]]) -> None:
     kinds = Counter(claim.test.kind for _, claim in claims.values())
     operators = Counter(c.test.op for _, c in claims.values() if isinstance(c.test, Compare))
     assert len(claims) == 146
@@ -75,9 +73,7 @@ def test_a_claim_that_repeats_another_names_it(claims: dict[str, tuple[str, Clai
                 assert mark.because.partition(" ")[0].removesuffix(":") in claims
 
 
-def test_every_table_has_one_primary_claim_and_no_figure_has_one(
-    tables: dict[str, Table],
-) -> None:
+def test_every_table_has_one_primary_claim_and_no_figure_has_one(tables: dict[str, Table]) -> None:
     for table in tables.values():
         primary = sum(claim.primary for claim in table.claims)
         assert primary == (0 if table.is_ours else 1), table.id

@@ -74,15 +74,9 @@ def test_the_demo_is_valid(tmp_path: Path) -> None:
         ("baseline: first", "baseline: firts", 21, "no row `firts`; did you mean `first`?"),
         ("baseline: first", "baseline: second", 21, "`second` has a baseline of its own"),
         ("algorithm: dpo", "algorithm: dop", 10, "`dop` is not known; did you mean `dpo`?"),
-        ("algorithm: dpo", "algoritm: dpo", 10, "did you mean `algorithm`?"),
         ("[human, eva]", "[human, eve]", 11, "`eve` is not known; did you mean `eva`?"),
         ("recipe: {chain: [human]}", "recipe: {chain: []}", 16, "needs a `chain`"),
-        (
-            "[human, eva]",
-            "human, eva",
-            11,
-            "chain: must be a list, not `human, eva`",
-        ),
+        ("[human, eva]", "human, eva", 11, "chain: must be a list, not `human, eva`"),
         (
             'source: {section: "4", table: 4, caption: "A demo."}',
             "source: mine",
@@ -99,7 +93,6 @@ def test_the_demo_is_valid(tmp_path: Path) -> None:
         ('{ah_wr: "51.6"}', '{ah_rw: "51.6"}', 17, "no column `ah_rw`; did you mean `ah_wr`?"),
         ('{ah_wr: "51.6"}', "{ah_wr: 51.6}", 17, "write `51.6` as a quoted number"),
         ("{id: ah_wr,", "{id: ah_wrr,", 7, "`ah_wrr` is not known; did you mean `ah_wr`?"),
-        ("id: second", "id: first", 18, "demo.yaml:13"),
         ("    run: dpo-eva\n", "", 18, "name the run with either `run` or `run_by_column`"),
         ("run: dpo-eva", "run: dpo-h1", 20, "run `dpo-h1` is another recipe in `first` of `demo`"),
         ("title: Demo", "title: Demo\ntitle: Again", 4, "`title` is given twice, first on line 3"),
@@ -112,7 +105,6 @@ def test_the_demo_is_valid(tmp_path: Path) -> None:
             "`first` is `prompts` and column `ah_wr` scores answers of a policy",
         ),
         ("{id: ah_wr,", "{id: ah_wr, score: quality,", 13, "column `ah_wr` scores prompts"),
-        ("table: 4,", "tabel: 4,", 5, "source.tabel: unknown key; did you mean `table`?"),
         (
             "title: Demo",
             "title: Demo\nstudy: {of: reward_models, column: ah_wrr}",
@@ -188,7 +180,8 @@ def test_a_table_of_ours_has_no_printed_values_notes_or_claims(tmp_path: Path) -
 
 def test_a_mistake_in_shared_settings_is_reported_once(tmp_path: Path) -> None:
     problems = _problems(tmp_path, demo=_changed("algorithm: dpo", "algoritm: dpo"))
-    assert len([p for p in problems if "unknown key" in p.message]) == 1
+    (unknown,) = [p for p in problems if "unknown key" in p.message]
+    assert (unknown.line, "did you mean `algorithm`?" in unknown.message) == (10, True)
 
 
 def test_all_mistakes_in_all_files_come_at_once(tmp_path: Path) -> None:

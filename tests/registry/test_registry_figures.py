@@ -70,10 +70,7 @@ LINES = HEAD + "kind: iterations\ncolumn: ah_wr\npanels:\n  all:\n    eva: {1: t
             GAINS + "    A: table4/eva-amin\n",
             "11: there is no row `table4/eva-amin`; did you mean `table4/eva-a_min`?",
         ),
-        (
-            GAINS + "    A: table4/dpo-1\n",
-            "11: `table4/dpo-1` is a baseline row and has no gain",
-        ),
+        (GAINS + "    A: table4/dpo-1\n", "11: `table4/dpo-1` is a baseline row and has no gain"),
         (
             GAINS.replace("ah_wr", "ah_w") + "    A: table4/eva-a_min\n",
             "11: `table4` has no column `ah_w`; did you mean `ah_wr`?",
@@ -97,10 +94,7 @@ LINES = HEAD + "kind: iterations\ncolumn: ah_wr\npanels:\n  all:\n    eva: {1: t
         (HEAD, "kind: this key is missing; add it"),
         ("", "the file holds no figure; declare one"),
         (LINES.replace("figure90", "figure91"), "id: `figure91` differs from the name of the"),
-        (
-            LINES.replace("{numbers}", "{number}"),
-            "`alt` names `{number}`; did you mean `numbers`?",
-        ),
+        (LINES.replace("{numbers}", "{number}"), "`alt` names `{number}`; did you mean `numbers`?"),
         (LINES + "    eva: {2: table13/eva-1}\n", "`eva` is given twice"),
     ],
 )

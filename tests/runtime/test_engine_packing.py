@@ -62,9 +62,7 @@ def shifts(work: Path, targets: list[Stage], needs: Needs) -> list[list[str]]:
     return engine.made.shifts
 
 
-def test_small_stages_share_the_gpus_and_none_passes_a_large_one_that_waits(
-    tmp_path: Path,
-) -> None:
+def test_small_stages_share_the_gpus_and_none_passes_a_large_one_that_waits(tmp_path: Path) -> None:
     """Large is the most urgent once it is ready: behind it is a chain."""
     needs = Needs({"draw": Need(gpus=1), "counted": Need(gpus=2)})
     first = toy("draw", number=0, label="first")

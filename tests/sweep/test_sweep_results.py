@@ -56,9 +56,7 @@ def test_the_front_by_hand() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=12))
-def test_every_trial_is_on_the_front_or_worse_than_one_on_it(
-    values: list[tuple[int, int]],
-) -> None:
+def test_every_trial_is_on_the_front_or_worse_than_one_on_it(values: list[tuple[int, int]]) -> None:
     front = pareto_front(TWO, study_with([(float(a), float(b)) for a, b in values]))
     winner = winner_of(TWO, trials([(float(a), float(b)) for a, b in values]))
     assert winner is not None

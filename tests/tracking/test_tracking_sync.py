@@ -13,16 +13,7 @@ import mlflow
 import pytest
 from mlflow import MlflowClient
 from toy_identities import PROVENANCE
-from toy_table import (
-    contents,
-    filled,
-    score,
-    stages,
-    toy_runs,
-    toy_state,
-    toy_tracker,
-    write,
-)
+from toy_table import contents, filled, score, stages, toy_runs, toy_state, toy_tracker, write
 
 from harness.report.view import plain
 from harness.runtime import Store, StoreError
@@ -110,9 +101,7 @@ def test_a_run_is_a_whole_run_of_mlflows(synced: Path, monkeypatch: pytest.Monke
     assert {"recipe.yaml", "judgments"} <= artifacts
 
 
-def test_a_row_has_the_numbers_of_whole_cells_and_never_ours_minus_the_papers(
-    synced: Path,
-) -> None:
+def test_a_row_has_the_numbers_of_whole_cells_and_never_ours_minus_the_papers(synced: Path) -> None:
     row = contents(synced)["table4/micro | eva-a_min"]
     latest = {name: float(points[-1][2]) for name, points in row["metrics"].items()}
     costs = {name: latest.pop(name) for name in list(latest) if name.startswith("cost/")}

@@ -42,8 +42,7 @@ def trainer_of(start: Path, *, sharded: bool = False) -> Any:
         model_wrapped=model,
         optimizer=torch.optim.AdamW(groups, lr=1e-3),
         accelerator=SimpleNamespace(
-            unwrap_model=lambda wrapped: wrapped,
-            wait_for_everyone=PartialState().wait_for_everyone,
+            unwrap_model=lambda wrapped: wrapped, wait_for_everyone=PartialState().wait_for_everyone
         ),
     )
 

@@ -13,12 +13,7 @@ from harness.errors import UserError
 from harness.extensions import LOSSES
 from harness.models.loading import load_model, load_tokenizer
 from harness.registry.training import Training
-from harness.training.offline import (
-    OfflineAlgorithm,
-    algorithm_of,
-    short_enough,
-    train,
-)
+from harness.training.offline import OfflineAlgorithm, algorithm_of, short_enough, train
 from harness.training.offline_losses import ORPO, SimPO
 
 SOFT = [{**pair, "p_chosen": 0.8, "p_rejected": 0.3} for pair in PAIRS]

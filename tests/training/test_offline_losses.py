@@ -8,15 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from by_hand import (
-    PAIRS,
-    SETTINGS,
-    SOFT,
-    Logs,
-    both_sides,
-    log_ratios,
-    run,
-)
+from by_hand import PAIRS, SETTINGS, SOFT, Logs, both_sides, log_ratios, run
 
 from harness.models.loading import load_model
 from harness.training import offline

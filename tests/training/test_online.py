@@ -14,14 +14,7 @@ from safetensors.torch import load_file
 from harness.errors import UserError
 from harness.models.loading import load_model
 from harness.training.offline import TrainingError
-from harness.training.online import (
-    OPTIMIZER,
-    Drawn,
-    OnlineAlgorithm,
-    Segment,
-    Steps,
-    train_segment,
-)
+from harness.training.online import OPTIMIZER, Drawn, OnlineAlgorithm, Segment, Steps, train_segment
 from harness.training.online_losses import OAIF, RLOO
 from harness.training.placement import PLAIN, Placement
 

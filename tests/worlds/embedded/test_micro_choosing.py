@@ -80,10 +80,7 @@ def test_the_worst_are_of_the_topics_that_teach_least_and_of_these_the_least() -
     assert choose(prompts, taught, 2, "worst") == [3, 4]
 
 
-@given(
-    st.lists(st.lists(st.sampled_from("abcd"), max_size=3), min_size=1, max_size=12),
-    st.data(),
-)
+@given(st.lists(st.lists(st.sampled_from("abcd"), max_size=3), min_size=1, max_size=12), st.data())
 def test_whoever_is_chosen_is_chosen_once(prompts: list[list[str]], data: st.DataObject) -> None:
     count = data.draw(st.integers(1, len(prompts)))
     chosen = choose(prompts, TAUGHT, count, "best")

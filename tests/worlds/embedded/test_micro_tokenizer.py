@@ -10,22 +10,9 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from harness.models.loading import load_tokenizer
-from harness.worlds.embedded.language import (
-    END,
-    build_tokenizer,
-    words,
-)
-from harness.worlds.embedded.pretrain import (
-    IGNORED,
-    PretrainConfig,
-    batches,
-    encode,
-)
-from harness.worlds.embedded.texts import (
-    Mix,
-    Turn,
-    demonstrate,
-)
+from harness.worlds.embedded.language import END, build_tokenizer, words
+from harness.worlds.embedded.pretrain import IGNORED, PretrainConfig, batches, encode
+from harness.worlds.embedded.texts import Mix, Turn, demonstrate
 
 torch.set_num_threads(1)
 

@@ -47,18 +47,8 @@ def test_the_papers_table_4_is_planned_on_a_bare_machine(paper: Profile) -> None
     assert reward_model == "RLHFlow/ArmoRM-Llama3-8B-v0.1@not-downloaded"
 
 
-def test_what_is_not_there_is_named_once_with_what_to_type(paper: Profile) -> None:
-    plan = Plan(plan_table(find_table(load_tables(), "table4"), paper, [0]).targets)
-    found = [need for need in Demand(paper, plan).missing() if "`" in need.do]
-    found = [need for need in found if "pip install" not in need.do]  # by what is installed here
-    assert [need.do.split("`")[1] for need in found if need.do.startswith("type ")] == [
-        "hf download google/gemma-2-9b-it",
-        "hf download RLHFlow/ArmoRM-Llama3-8B-v0.1",
-        "harness download --profile paper",
-        "harness evaluate fetch arena_hard",
-        "harness evaluate fetch alpaca_eval",
-        "harness evaluate fetch mt_bench",
-    ]
+def test_what_is_not_there_is_named_with_what_to_type() -> None:
+    """All that a run lacks at once, and `doctor`, are tested as commands."""
     with pytest.raises(UserError, match=r"hf download google/gemma-2-9b-it`.*license"):
         resolve("google/gemma-2-9b-it@not-downloaded")
     with pytest.raises(UserError, match="harness evaluate fetch mt_bench"):

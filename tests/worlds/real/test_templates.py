@@ -8,13 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.worlds.real.creator import (
-    METHODS,
-    PROMPT,
-    ReplyFormat,
-    Scheme,
-    read_templates,
-)
+from harness.worlds.real.creator import METHODS, PROMPT, ReplyFormat, Scheme, read_templates
 
 
 def words(text: str) -> tuple[str, ...]:

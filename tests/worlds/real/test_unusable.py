@@ -6,14 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.worlds.real.creator import (
-    MORE,
-    PROMPT,
-    REASONS,
-    TIMES,
-    read_templates,
-    why_unusable,
-)
+from harness.worlds.real.creator import MORE, PROMPT, REASONS, TIMES, read_templates, why_unusable
 
 PARENT = "How do I plant tomatoes on a small balcony?"
 GOOD = "How do I plant tomatoes on a small, shady balcony that cannot carry more than 80 kg?"
