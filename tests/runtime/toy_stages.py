@@ -12,26 +12,9 @@ from typing import Any
 from harness.errors import HarnessError
 from harness.runtime import Stage, StageContext
 
-FUNCTIONS = {
-    kind: f"toy_stages:{kind}"
-    for kind in (
-        "draw",
-        "total",
-        "raises",
-        "refuses",
-        "dies",
-        "fills",
-        "curve",
-        "gated",
-        "leaves",
-        "keeps",
-        "counted",
-        "awaits",
-        "crams",
-        "places",
-        "asks",
-    )
-}
+KINDS = """draw total raises refuses dies fills curve gated leaves keeps counted awaits crams places
+asks""".split()
+FUNCTIONS = {kind: f"toy_stages:{kind}" for kind in KINDS}
 
 
 def draw(ctx: StageContext) -> None:
