@@ -24,7 +24,7 @@ RUNS = toy_runs((0,))
 STATE = toy_state(RUNS)
 RECORDS = [Record("sweeps/toy", "", "1", "trial 0", "FINISHED", 0, 0, {}, {})]
 SECRET = "pa55word"
-IN_TIME_S = 15.0
+IN_TIME_S = 60.0
 """Far more than is waited for, for a loaded machine; MLflow's own defaults wait for minutes."""
 
 
