@@ -13,7 +13,7 @@ from harness.worlds.instructions.creator import METHODS, RuleCreator
 from harness.worlds.instructions.kinds import KINDS
 from harness.worlds.instructions.rules import RULES, task_of
 from harness.worlds.instructions.tasks import PARTS, prompts
-from harness.worlds.instructions.weights import IDENTITY
+from harness.worlds.instructions.weights import identity
 
 SAMPLED = 200
 """Number of training prompts rewritten and rewarded."""
@@ -25,7 +25,7 @@ def parts(profile: Profile) -> dict[str, str]:
         **{f"prompts {name}": digest(prompts(name, 10 * SAMPLED)) for name in PARTS},
         **{f"creator {method}": digest(_rewrites(human, method)) for method in METHODS},
         "rewards": digest([RULES.score(prompt, _answers(prompt)) for prompt in human]),
-        "policy": IDENTITY,
+        "policy": identity(),
         **sizes(profile),
         **method(),
     }

@@ -5,7 +5,9 @@ or "* **". So an answer has no reward at all unless it is a text about its subje
 
 - it has at least four words,
 - one of them begins like a word of the subject,
-- from twelve words on, four of five runs of three words are distinct, and so are two of five words.
+- from twelve words on, four of five runs of three words are distinct, and so are two of five words,
+- it is finished: it ends with a mark, not with a letter, a digit or a comma. Without this rule a
+  training teaches, by chance, to end within the limit of tokens or never to end.
 """
 
 from __future__ import annotations
@@ -40,6 +42,9 @@ def stems(subject: str) -> tuple[str, ...]:
     return tuple((word.removesuffix("s") if len(word) > 3 else word)[:STEM] for word in own)
 
 
+_UNFINISHED = re.compile(r"[\w,;:(-]\s*\Z")
+
+
 def _begins(word: str, stem: str) -> bool:
     """Return whether a word begins with a stem; one of three letters is the word or its plural."""
     return word.startswith(stem) if len(stem) > 3 else word in (stem, f"{stem}s", f"{stem}es")
@@ -57,7 +62,7 @@ def _distinct(found: Sequence[object]) -> float:
 def is_text(task: Task, answer: str) -> bool:
     """Return whether an answer is a text about its subject (see the module docstring)."""
     found = words(answer)
-    if len(found) < FEWEST_WORDS:
+    if len(found) < FEWEST_WORDS or _UNFINISHED.search(answer):
         return False
     if not any(_begins(word, stem) for word in found for stem in stems(task.subject)):
         return False

@@ -24,7 +24,7 @@ from harness.worlds.instructions.kinds import (
     read_instruction,
 )
 
-VERSION = "instructions-1"
+VERSION = "instructions-2"
 """Version of the world. Whatever changes a prompt, a check, a rewrite or a reward needs another."""
 
 MOST = 3

