@@ -213,7 +213,7 @@ class StageWorker:
         except BaseException as error:  # noqa: BLE001 (stages may fail in any way; it is reported)
             text = traceback.format_exc()
             with suppress(OSError):  # the log may be on a full disk
-                print(text, file=sys.stderr)
+                print(text, file=sys.stderr)  # noqa: T201 (it is the log)
             reason = str(error) if isinstance(error, HarnessError) else error_in_a_line(error)
             answer = failed(reason, text, disk_full=isinstance(error, DiskFullError))
         self._send(answer)
