@@ -176,7 +176,8 @@ class Turns:
         What is loaded next is for the ready stage with the longest chain, so a run's judgments
         wait.
         """
-        schedule = Schedule(Plan(stages), stages, dict.fromkeys(KINDS, 1.0))
+        plan = Plan(stages)
+        schedule = Schedule(plan, stages, dict.fromkeys(plan.sorts.values(), 1.0))
         wanted = {stage: self.wanted(stage) for stage in stages}
         loaded: str | None = None
         order: list[Turn] = []

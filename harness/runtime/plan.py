@@ -19,6 +19,9 @@ from harness.errors import HarnessError
 from harness.runtime.stage import Stage
 from harness.runtime.store import State, Store
 
+Sort: TypeAlias = "tuple[str, int]"
+"""Stages that take about as long: a kind, and the most prompts that one of its inputs has."""
+
 
 class Plan:
     """The distinct stages behind some targets, each after its inputs."""
@@ -27,9 +30,14 @@ class Plan:
         self.targets = tuple({stage.fingerprint: stage for stage in targets}.values())
         self.stages = tuple(_inputs_first(self.targets))
         self.dependants: dict[str, list[Stage]] = {stage.fingerprint: [] for stage in self.stages}
+        self.sorts: dict[str, Sort] = {}
         for stage in self.stages:
-            for needed in {*stage.record["inputs"].values()}:
+            inputs = {*stage.record["inputs"].values()}
+            for needed in inputs:
                 self.dependants[needed].append(stage)
+            most = max((self.sorts[needed][1] for needed in inputs), default=0)
+            count = stage.record["settings"].get("count", most)
+            self.sorts[stage.fingerprint] = stage.kind, count if isinstance(count, int) else most
 
     def __len__(self) -> int:
         return len(self.stages)
@@ -44,16 +52,22 @@ class Plan:
         states = self.states(store)
         return tuple(stage for stage in self.stages if states[stage.fingerprint] != "done")
 
-    def durations(self, store: Store, fallback: Mapping[str, float]) -> dict[str, float]:
-        """Return the median seconds of the done stages by kind, else the fallback, or 1 s."""
-        recorded: dict[str, list[float]] = {}
+    def durations(self, store: Store, fallback: Mapping[str, float]) -> dict[Sort, float]:
+        """Return the median seconds of each sort's done stages.
+
+        A sort of which none is done has those of its kind, else the fallback, or 1 s.
+        """
+        recorded: dict[Sort, list[float]] = {sort: [] for sort in self.sorts.values()}
+        of_kind: dict[str, list[float]] = {}
         for stage in self.stages:
-            seconds = recorded.setdefault(stage.kind, [])
             if (done := store.find(stage.fingerprint)) is not None:
-                seconds.append(done["wall_s"])
+                recorded[self.sorts[stage.fingerprint]].append(done["wall_s"])
+                of_kind.setdefault(stage.kind, []).append(done["wall_s"])
         return {
-            kind: median(seconds) if seconds else fallback.get(kind, 1.0)
-            for kind, seconds in recorded.items()
+            (kind, count): median(found)
+            if (found := seconds or of_kind.get(kind, []))
+            else fallback.get(kind, 1.0)
+            for (kind, count), seconds in recorded.items()
         }
 
     def chains(
@@ -87,11 +101,13 @@ class Schedule:
     """The order in which a plan's pending stages are computed."""
 
     def __init__(
-        self, plan: Plan, pending: Iterable[Stage], durations: Mapping[str, float]
+        self, plan: Plan, pending: Iterable[Stage], durations: Mapping[Sort, float]
     ) -> None:
         self._plan = plan
         self._unsettled = {stage.fingerprint: stage for stage in pending}
-        chains = plan.chains(self._unsettled.values(), lambda stage: durations[stage.kind])
+        chains = plan.chains(
+            self._unsettled.values(), lambda stage: durations[plan.sorts[stage.fingerprint]]
+        )
         self._rank = {
             fingerprint: (-chains[fingerprint], position)
             for position, fingerprint in enumerate(self._unsettled)
@@ -257,7 +273,7 @@ _LONGER = 0.2
 class Tally:
     """Counts a running plan's stages and estimates the time left; give it every event.
 
-    A kind's duration is the mean of its ended stages, else extrapolated from the steps of running
+    A sort's duration is the mean of its ended stages, else extrapolated from the steps of running
     ones, else the expected one, scaled up if ended ones took longer.
     """
 
@@ -274,7 +290,7 @@ class Tally:
         self._clock = clock
         self._began = clock()
         self._expected = plan.durations(store, fallback)
-        self._took: dict[str, list[float]] = {}
+        self._took: dict[Sort, list[float]] = {}
         self._open = {stage.fingerprint: stage for stage in plan.pending(store)}
         self.total = len(plan)
         self.done = self.total - len(self._open)
@@ -304,7 +320,7 @@ class Tally:
         stage, now = event.stage, self._clock()
         if isinstance(event, StageFinished):
             took = max(now - self.running.get(stage, now), event.wall_s)
-            self._took.setdefault(stage.kind, []).append(took)
+            self._took.setdefault(self._sort(stage), []).append(took)
             self.done += 1
         self.failed += isinstance(event, StageFailed)
         self.skipped += isinstance(event, StageSkipped)
@@ -332,22 +348,25 @@ class Tally:
         chains = self._plan.chains(self._open.values(), lambda stage: left[stage.fingerprint])
         return max(sum(left.values()) / self._jobs, max(chains.values(), default=0.0))
 
-    def _durations(self) -> dict[str, float]:
-        took = sum(map(sum, self._took.values()))
-        expected = sum(self._expected[kind] * len(ended) for kind, ended in self._took.items())
-        slower = max(1.0, (took + _FEW_S) / (expected + _FEW_S))
-        measured: dict[str, list[float]] = {}
-        for stage, seconds in self._by_steps().items():
-            measured.setdefault(stage.kind, []).append(seconds)
-        known = {kind: sum(s) / len(s) for kind, s in (measured | self._took).items()}
-        return {kind: slower * seconds for kind, seconds in self._expected.items()} | known
+    def _sort(self, stage: Stage) -> Sort:
+        return self._plan.sorts[stage.fingerprint]
 
-    def _left(self, durations: Mapping[str, float]) -> dict[str, float]:
+    def _durations(self) -> dict[Sort, float]:
+        took = sum(map(sum, self._took.values()))
+        expected = sum(self._expected[sort] * len(ended) for sort, ended in self._took.items())
+        slower = max(1.0, (took + _FEW_S) / (expected + _FEW_S))
+        measured: dict[Sort, list[float]] = {}
+        for stage, seconds in self._by_steps().items():
+            measured.setdefault(self._sort(stage), []).append(seconds)
+        known = {sort: sum(s) / len(s) for sort, s in (measured | self._took).items()}
+        return {sort: slower * seconds for sort, seconds in self._expected.items()} | known
+
+    def _left(self, durations: Mapping[Sort, float]) -> dict[str, float]:
         """Return the seconds left for each open stage; a slow one does not end soon (`_LONGER`)."""
         now, by_steps = self._clock(), self._by_steps()
-        left = {fingerprint: durations[s.kind] for fingerprint, s in self._open.items()}
+        left = {fingerprint: durations[self._sort(s)] for fingerprint, s in self._open.items()}
         for stage, started in self.running.items():
-            usual, spent = by_steps.get(stage, durations[stage.kind]), now - started
+            usual, spent = by_steps.get(stage, durations[self._sort(stage)]), now - started
             left[stage.fingerprint] = max(usual - spent, _LONGER * spent)
         return left
 

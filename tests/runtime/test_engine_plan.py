@@ -52,7 +52,7 @@ def test_a_schedule_starts_a_stage_only_after_its_inputs(
     stages: list[Stage], data: st.DataObject
 ) -> None:
     plan = Plan(stages)
-    schedule = Schedule(plan, plan.stages, {"draw": 1.0, "total": 2.0})
+    schedule = Schedule(plan, plan.stages, {("draw", 0): 1.0, ("total", 0): 2.0})
     settled: set[Stage] = set()
     failed: set[Stage] = set()
     while (stage := schedule.take()) is not None:
@@ -76,8 +76,8 @@ def test_the_longest_chain_goes_first() -> None:
     """Chains: short draw 1 s; `a` 1 s then a total of 5 s, so 6 s; `a` before the draw."""
     short, a = toy("draw", number=1), toy("draw", number=2)
     plan = Plan([short, toy("total", a)])
-    durations = {"draw": 1.0, "total": 5.0}
-    assert plan.chains(plan, lambda stage: durations[stage.kind])[a.fingerprint] == 6.0
+    durations = {("draw", 0): 1.0, ("total", 0): 5.0}
+    assert plan.chains(plan, lambda stage: durations[stage.kind, 0])[a.fingerprint] == 6.0
     assert Schedule(plan, plan.stages, durations).take() == a
 
 
@@ -92,9 +92,28 @@ def test_the_estimate_is_the_median_recorded_time_or_the_callers(tmp_path: Path)
     with store.writing(draws[0]):
         pass
     w = store.manifest(draws[0].fingerprint)["wall_s"]
-    assert plan.durations(store, {"total": 9.0, "draw": 100.0}) == {"draw": w, "total": 9.0}
+    expected = {("draw", 0): w, ("total", 0): 9.0}
+    assert plan.durations(store, {"total": 9.0, "draw": 100.0}) == expected
     assert Tally(plan, store, 1, {"total": 9.0}).remaining_s() == pytest.approx(2 * w + 9)
     assert Tally(plan, store, 8, {"total": 9.0}).remaining_s() == pytest.approx(w + 9)
+
+
+def test_stages_on_as_many_prompts_take_as_long(tmp_path: Path) -> None:
+    """Two draws of 10 and 30 prompts are done; a total takes as long as its kind on as many."""
+    store = Store(tmp_path)
+    small, large = toy("draw", number=1, count=10), toy("draw", number=2, count=30)
+    other = toy("draw", number=3, count=30)
+    plan = Plan([toy("total", small), toy("total", large), toy("total", small, other), other])
+    for stage in (small, large):
+        with store.writing(stage):
+            pass
+    took = {n: store.manifest(s.fingerprint)["wall_s"] for n, s in ((10, small), (30, large))}
+    assert plan.sorts[other.fingerprint] == ("draw", 30)
+    assert [plan.sorts[total.fingerprint][1] for total in plan.targets[:3]] == [10, 30, 30]
+    expected = {("draw", n): seconds for n, seconds in took.items()}
+    assert plan.durations(store, {"total": 9.0}) == expected | {
+        ("total", 10): 9.0, ("total", 30): 9.0
+    }  # fmt: skip
 
 
 def test_the_tally_follows_the_events(tmp_path: Path) -> None:
