@@ -349,7 +349,7 @@ def unsupported(recipe: Recipe, columns: Iterable[Column], profile: Profile) -> 
              "prompts that are off target"),
             (asks_oracle(recipe) and not embedded
              and (profile.selection.oracle_answers is None or recipe.is_online),
-             "oracle to choose prompts"),
+             f"oracle to choose prompts{' online' * recipe.is_online}"),
             (recipe.creator.reach is not None and not embedded, "creator whose reach can be set"),
         )
         if lacks

@@ -228,7 +228,7 @@ def test_what_a_profile_lacks_is_named(micro: Profile) -> None:
             {"chain": ["human", "eva"], "creator": {"reach": "even"}},
             "creator whose reach can be set",
         ),
-        ({"algorithm": "rloo", "online": {"oracle": "worst"}}, "oracle to choose prompts"),
+        ({"algorithm": "rloo", "online": {"oracle": "worst"}}, "oracle to choose prompts online"),
     ],
 )
 def test_what_only_the_embedded_world_has_is_named(
