@@ -26,7 +26,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import torch
 from datasets import Dataset
-from plain import assistant, dpo_arguments, sample, user
+from plain import assistant, dpo_arguments, rollouts, sample, user
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from trl import DPOTrainer
 
@@ -62,14 +62,7 @@ def plain(profile: Profile, scratch: Path) -> float:
     dpo, generation = profile.training.of("dpo"), profile.generation
     pool = list(prompts("prompts", profile.x))
     start = time.monotonic()
-    answers = sample(
-        model,
-        tokenizer,
-        [user(prompt) for prompt in pool],
-        generation,
-        generation.temperature,
-        generation.n,
-    )
+    answers = rollouts(model, tokenizer, pool, generation)
     seconds = time.monotonic() - start
     pairs = []
     for prompt, several in zip(pool, answers, strict=True):

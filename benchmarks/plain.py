@@ -61,6 +61,15 @@ def sample(
     return [answers[i : i + n] for i in range(0, len(answers), n)]
 
 
+def rollouts(
+    model: Any, tokenizer: Any, prompts: list[str], generation: Generation
+) -> list[list[str]]:
+    """Sample a profile's answers to each prompt."""
+    conversations = [user(prompt) for prompt in prompts]
+    temperature, n = generation.temperature, generation.n
+    return sample(model, tokenizer, conversations, generation, temperature, n)
+
+
 def dpo_arguments(dpo: Any, output: Path) -> DPOConfig:
     """TRL's arguments for a profile's DPO."""
     return DPOConfig(

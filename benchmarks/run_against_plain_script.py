@@ -24,7 +24,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 import torch
 from datasets import Dataset
-from plain import assistant, dpo_arguments, sample, user
+from plain import assistant, dpo_arguments, rollouts, sample, user
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 from trl import DPOTrainer
 
@@ -114,27 +114,19 @@ def plain(scratch: Path) -> None:
     rm_tokenizer = AutoTokenizer.from_pretrained(rm_path)
     policy = resolve(ASSETS.policy())
 
-    def rollouts(path, texts):
-        model, tokenizer = load(path)
-        answers = sample(
-            model,
-            tokenizer,
-            [user(t) for t in texts],
-            GENERATION,
-            GENERATION.temperature,
-            GENERATION.n,
-        )
+    def rewarded(path, texts):
+        answers = rollouts(*load(path), texts, GENERATION)
         return answers, reward(rm, rm_tokenizer, texts, answers)
 
-    first = dpo(policy, pairs_of(prompts, *rollouts(policy, prompts)), scratch / "one")
-    answers, rewards = rollouts(first, prompts)
+    first = dpo(policy, pairs_of(prompts, *rewarded(policy, prompts)), scratch / "one")
+    answers, rewards = rewarded(first, prompts)
     gap = rewards.max(axis=1) - rewards.min(axis=1)
     weight = (gap - gap.min()) / (gap.max() - gap.min())
     chosen = rng.choice(len(prompts), len(prompts) // 4, replace=False, p=weight / weight.sum())
     seeds = [Prompt(str(i), prompts[i]) for i in chosen]
     evolved = evolve(seeds, EmbeddedCreator(), evolutions=4, retries=2, seed=0)
     texts = [p.prompt for p in evolved.prompts]
-    new = pairs_of(texts, *rollouts(first, texts))
+    new = pairs_of(texts, *rewarded(first, texts))
     old = pairs_of(prompts, answers, rewards)
     size = round(0.8 * PROFILE.x)
     mixed = [new[i] for i in rng.permutation(len(new))[:size]]
