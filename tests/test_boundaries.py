@@ -44,13 +44,13 @@ LAYERS = (
 """Parts of the package, bottom first; a part imports from layers below its own only."""
 
 HOMES = {
-    "trl": {"training", "worlds/instructions"},
+    "trl": {"training"},
     "mlflow": {"tracking"},
     "optuna": {"sweep"},
     "vllm": set(),
     "sglang": set(),
     "ray": {"runtime"},
-    "datasets": {"training", "worlds/instructions", "worlds/real"},
+    "datasets": {"training", "worlds/real"},
     "torch": {"models", "inference", "training", "worlds/embedded", "worlds/instructions"},
     "transformers": {"models", "inference", "training", "worlds/embedded", "worlds/instructions"},
     "httpx2": {"endpoint"},

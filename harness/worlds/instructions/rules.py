@@ -31,6 +31,8 @@ DISTINCT_WORDS = 0.4
 STEM = 5
 """Letters of a subject's word with which a word of the answer must begin."""
 
+_UNFINISHED = re.compile(r"[\w,;:(-]\s*\Z")
+
 _EMPTY = frozenset("a an the of in on at to and without about first last new old good".split())
 """Words that are about no subject."""
 
@@ -40,9 +42,6 @@ def stems(subject: str) -> tuple[str, ...]:
     """Return the beginnings of a subject's own words."""
     own = [word for word in words(subject) if word not in _EMPTY and len(word) > 2]
     return tuple((word.removesuffix("s") if len(word) > 3 else word)[:STEM] for word in own)
-
-
-_UNFINISHED = re.compile(r"[\w,;:(-]\s*\Z")
 
 
 def _begins(word: str, stem: str) -> bool:

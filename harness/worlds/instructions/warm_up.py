@@ -1,24 +1,21 @@
 """The warm-up of the package's model: a few demonstrations of short answers, by rule.
 
 As it comes, the model ends one answer in four within the limit of tokens, never follows some kinds
-of instruction, and a training of an hour then mostly teaches it to end or never to end. The policy
+of instruction, and a training then mostly teaches it to end or never to end. The policy
 that experiments start from is therefore tuned once on demonstrations: a text that the model itself
 wrote about a subject, changed by rule so that it follows the instructions of a prompt. One in four
 instructions is ignored, so that much remains to be learned. The subjects are those of training, and
 no kind is shown that training never sees.
 
 What was learned is kept as adapters of low rank beside this file (`warm_up.safetensors`), which
-`weights` adds to the package's weights. This module makes that file again:
-
-    python -m harness.worlds.instructions.warm_up warm_up.safetensors
+`weights` adds to the package's weights; `harness.pipeline.warm_up` makes that file again.
 """
 
 from __future__ import annotations
 
 import random
-import sys
+from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from harness.worlds.instructions.kinds import SEEN, Instruction, words
 from harness.worlds.instructions.rules import is_text
@@ -30,8 +27,6 @@ IGNORED = 0.25
 
 LONGEST, MOST_WORDS = 44, 32
 """Tokens of the longest text, and words of the longest demonstration made of it."""
-
-RANK, LEARNING_RATE, BATCH = 4, 1.5e-3, 8
 
 _MORE = ("I like {}.", "Many people know {}.", "You can learn from {}.", "Think about {} today.",
          "Not everybody likes {}.")  # fmt: skip
@@ -58,7 +53,7 @@ def demonstrate(task: Task, text: str, rng: random.Random) -> str:
 def _follow(one: Instruction, text: str, subject: str, rng: random.Random) -> str:
     n = one.value if isinstance(one.value, int) else 0
     first = rng.randrange(len(_MORE))
-    more = [_MORE[(first + i) % len(_MORE)].format(subject) for i in range(len(_MORE))]
+    more = [line.format(subject) for line in (*_MORE[first:], *_MORE[:first])]
     parts = [text, *more] if n < 3 else more
     match one.kind:
         case "lowercase":
@@ -113,20 +108,12 @@ def demonstrations(texts: list[tuple[Task, str]], count: int) -> list[tuple[str,
     rng, found = random.Random(f"{VERSION}/warm-up"), list[tuple[str, str]]()
     while len(found) < count:
         about, text = rng.choice(texts)
-        drawn = draw(rng, [about.subject], SEEN)
-        task = Task(about.form, about.subject, drawn.instructions)
-        shown = Task(
-            about.form,
-            about.subject,
-            tuple(one for one in task.instructions if rng.random() >= IGNORED),
-        )
+        task = replace(draw(rng, [about.subject], SEEN), form=about.form)
+        followed = tuple(one for one in task.instructions if rng.random() >= IGNORED)
+        shown = replace(task, instructions=followed)
         answer = demonstrate(shown, text, rng)
         short = len(words(answer)) <= MOST_WORDS
-        if (
-            short
-            and is_text(task, answer)
-            and all(one.followed(answer) for one in shown.instructions)
-        ):
+        if short and is_text(task, answer) and all(one.followed(answer) for one in followed):
             found.append((str(task), answer))
     return found
 
@@ -154,65 +141,3 @@ def short_texts(policy: Path) -> list[tuple[Task, str]]:
         for answer in answers
         if answer.n_tokens < LONGEST and is_text(task, answer.text)
     ]
-
-
-def main(out: Path) -> None:
-    """Write the adapters of the warm-up: 115 steps, about ten minutes on one core."""
-    import torch
-    from datasets import Dataset
-    from peft import LoraConfig
-    from safetensors.torch import save_file
-    from trl import SFTConfig, SFTTrainer
-
-    from harness.models.loading import fast_training, load_model, load_tokenizer
-    from harness.worlds.instructions.weights import MODULES, folder
-
-    base = folder(warmed_up=False)
-    pairs = demonstrations(short_texts(base), DEMONSTRATIONS)
-    rows = [
-        {
-            "prompt": [{"role": "user", "content": prompt}],
-            "completion": [{"role": "assistant", "content": answer}],
-        }
-        for prompt, answer in pairs
-    ]
-    model = load_model(base)
-    with fast_training(model), TemporaryDirectory() as scratch:
-        arguments = SFTConfig(
-            scratch,
-            num_train_epochs=1,
-            learning_rate=LEARNING_RATE,
-            lr_scheduler_type="linear",
-            per_device_train_batch_size=BATCH,
-            max_length=160,
-            warmup_steps=5,
-            seed=0,
-            report_to=[],
-            save_strategy="no",
-            logging_steps=10,
-            use_cpu=True,
-            bf16=False,
-            gradient_checkpointing=False,
-            optim="adamw_torch",
-        )
-        adapters = LoraConfig(
-            r=RANK, lora_alpha=RANK, target_modules=list(MODULES), task_type="CAUSAL_LM"
-        )
-        trainer = SFTTrainer(
-            model,
-            arguments,
-            train_dataset=Dataset.from_list(rows),
-            processing_class=load_tokenizer(base),
-            peft_config=adapters,
-        )
-        trainer.train()
-    learned = {
-        name.removeprefix("base_model.model.").replace(".default", ""): value.to(torch.bfloat16)
-        for name, value in trainer.model.state_dict().items()
-        if "lora_" in name
-    }
-    save_file({name: value.contiguous() for name, value in learned.items()}, out)
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))

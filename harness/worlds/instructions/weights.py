@@ -57,9 +57,10 @@ def gguf_file() -> Path | None:
 
 
 @cache
-def identity() -> str:
+def identity(*, warmed_up: bool = True) -> str:
     """Return the digests of the weights and of the warm-up, and the version of what is made."""
-    return f"{NAME}@gguf-{SHA256[:16]}+{sha256_of(WARM_UP)[:16]}-2"
+    added = f"+{sha256_of(WARM_UP)[:16]}" if warmed_up else ""
+    return f"{NAME}@gguf-{SHA256[:16]}{added}-2"
 
 
 def folder(*, warmed_up: bool = True) -> Path:
@@ -68,8 +69,7 @@ def folder(*, warmed_up: bool = True) -> Path:
     Raises:
         UserError: The package is not installed, or its file is another one.
     """
-    called = identity() if warmed_up else f"{NAME}@gguf-{SHA256[:16]}-2"
-    made = work_dir() / "packaged" / called.replace("/", "--")
+    made = work_dir() / "packaged" / identity(warmed_up=warmed_up).replace("/", "--")
     if made.is_dir():
         return made
     file = gguf_file()
