@@ -320,9 +320,6 @@ class Recipe(Strict):
     """First iteration (from 1) to use `reward_model`; earlier ones use the small model of its kind,
     so that rows that differ in the reward model share their first checkpoint. Paper tables 10 and
     11 print a single first row for both reward models."""
-    informativeness_reward_model: RewardRole | None = None
-    """Rewards behind the informativeness; null means `reward_model` if that is pointwise, else
-    `pointwise`. Authors' code (SPPO's prompts are weighted by the gap of ArmoRM-8B)."""
     rewriter: bool = False
     """Let the solver improve the chosen answers of `eva` iterations. Paper appendix H.2.1."""
     step_matched: bool = False
@@ -360,7 +357,7 @@ class Recipe(Strict):
     def _check_online(self) -> None:
         if self.online is None:
             raise ValueError(f"`{self.algorithm}` trains online and needs an `online` block")
-        both = {"algorithm", "reward_model", "online", "informativeness_reward_model"}
+        both = {"algorithm", "reward_model", "online"}
         for name, field in Recipe.model_fields.items():
             if name not in both and getattr(self, name) != field.default:
                 said = f"`{name}` belongs to offline training and `{self.algorithm}` trains online"
@@ -430,8 +427,10 @@ class Recipe(Strict):
         return self.reward_model if late else small(self.reward_model)
 
     def informativeness_reward_model_at(self, iteration: int) -> RewardRole:
-        if self.informativeness_reward_model is not None:
-            return self.informativeness_reward_model
+        """Return the role behind the informativeness: the annotating one if that is pointwise.
+
+        Authors' code: SPPO's prompts are weighted by the gap of ArmoRM-8B.
+        """
         role = self.reward_model_at(iteration)
         return role if small(role) == "pointwise" else "pointwise"
 
@@ -545,7 +544,11 @@ def defaults() -> dict[str, Any]:
     return Recipe().model_dump() | {"online": Online().model_dump()}
 
 
-_SAID = {"algorithm", "chain", "online.prompts", "creator.metric", "online.metric"}
+_SAID = {
+    "algorithm", "chain", "online.prompts", "creator.metric", "online.metric",
+    "informativeness_reward_model",
+}  # fmt: skip
+"""What a summary says in its first words, and what follows from the reward model."""
 
 
 def in_short(recipe: Recipe) -> str:
@@ -557,9 +560,6 @@ def in_short(recipe: Recipe) -> str:
     settings, usual = flattened(recipe.canonical()), flattened(defaults())
     words = [f"{recipe.algorithm}: {path}"]
     words += [str(value) for key, value in settings.items() if key.endswith(".metric")]
-    if recipe.informativeness_reward_model is None:
-        # It then follows from the reward model, which is listed.
-        settings.pop("informativeness_reward_model", None)
     words += [
         f"{key.rpartition('.')[2].replace('_', ' ')} {as_text(value)}"
         for key, value in settings.items()
