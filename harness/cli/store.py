@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from harness.selection.stored import Stored
 
 VerifyOption = Annotated[bool, common.option("--verify", None, "Read every file, and check it.")]
-PublishedOption = Annotated[
-    bool, common.option("--published", None, "Write the published results instead of the store's.")
-]
 TableArgument = Annotated[str, common.argument("TABLE", "A table, a group or a YAML file.")]
 RowArgument = Annotated[
     str, common.argument("ROW", "A row of the table, or the id of one of its runs.")
@@ -34,7 +31,7 @@ class Synced(Strict):
     """Result of writing some runs to MLflow."""
 
     what: str
-    """The tables, the sweep, `published results`, or `evaluations`."""
+    """The tables, the sweep, or `evaluations`."""
     runs: int
     """Number of MLflow runs."""
     changes: dict[str, int]
@@ -118,7 +115,6 @@ def path(
 def sync(
     table: TableArgument = "all",
     profile: common.ProfileOption = DEFAULT_PROFILE,
-    published: PublishedOption = False,
     as_json: common.JsonOption = False,
 ) -> None:
     """Update the tracking server from the store.
@@ -130,7 +126,7 @@ def sync(
     out = console(stderr=as_json)
     found: list[Synced] = []
     with common.watching() as show:
-        for what, changes in _published(show) if published else _own(table, profile, show):
+        for what, changes in _synced(table, profile, show):
             one = Synced(what=what, runs=sum(changes.values()), changes=dict(changes))
             done = ", ".join(f"{number} {change}" for change, number in sorted(changes.items()))
             runs = f"{counted(one.runs, 'MLflow run')} ({done or 'nothing stored'})"
@@ -142,15 +138,7 @@ def sync(
         out.print("The store has no whole table; to write a part of one: harness sync table4")
 
 
-def _published(show: Say) -> Iterator[tuple[str, Mapping[str, int]]]:
-    from harness.tracking import Mlflow
-    from harness.tracking.tables import published_records
-
-    records = published_records(project.publishing_dir())
-    yield "published results", Mlflow(work_dir(), note, watch=show).write(records)
-
-
-def _own(table: str, profile: str, show: Say) -> Iterator[tuple[str, Mapping[str, int]]]:
+def _synced(table: str, profile: str, show: Say) -> Iterator[tuple[str, Mapping[str, int]]]:
     """Sync MLflow with the store, the sweeps and the kept evaluations."""
     from harness.evaluation.scores import all_kept
     from harness.runtime import Store

@@ -110,9 +110,8 @@ def show(
     as_json: common.JsonOption = False,
 ) -> None:
     """Show what a sweep has found: best trials, importances, Pareto front, and the winner."""
-    from harness.report.sweep import publish_sweep
+    from harness.report.sweep import publish_sweep, published_sweep
     from harness.sweep.conduct import Order, stored_report
-    from harness.tracking.trials import published_sweep
 
     sweep, scale = _found(name, profile)
     folder = publish.folder

@@ -19,7 +19,7 @@ from pydantic import ConfigDict, Field
 
 from harness.registry.objective import Scalar, SweepObjective
 from harness.report.plots import MUTED, OURS, PAGE_WIDTH, Picture, Target, canvas, plain_frame
-from harness.report.publication import SCORES, IndexEntry, Publication
+from harness.report.publication import REPORT, SCORES, IndexEntry, Publication, check_files
 from harness.report.render import markdown
 from harness.report.scores import Measured, RunScores, read_score_file, write_scores
 from harness.report.view import Block
@@ -365,3 +365,12 @@ SWEEP = Publication(
     recomputed=recomputed,
 )
 """A sweep, published with its winner's per-prompt scores."""
+
+
+def published_sweep(results_dir: Path, profile: str, name: str) -> SweepReport | None:
+    """Return a published sweep, or None if there is none."""
+    folder = results_dir / profile / "sweeps" / name
+    if not (folder / REPORT).is_file():
+        return None
+    check_files(folder, (REPORT,), "sweep")
+    return SWEEP.read(folder)

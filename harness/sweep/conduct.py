@@ -292,7 +292,6 @@ def trial_records(order: Order, study: optuna.Study) -> list[Record]:
             order.study,
             sweep.objectives,
             trial_line(sweep, trial),
-            f"harness sweep run {sweep.name}",
             candidate(sweep, profile, point_of(trial)).recipe.canonical(),
         )
         for trial in trials_of(sweep, study)

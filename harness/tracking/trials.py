@@ -10,24 +10,15 @@ same model make a new run, and the old one stays as history.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.evaluation.scores import Kept, load
-from harness.registry.declared import all_profiles
 from harness.registry.objective import SweepObjective
-from harness.report.publication import REPORT, check_files
-from harness.report.sweep import SWEEP, SweepReport
 from harness.runtime.manifest import utc_now
 from harness.runtime.stage import fingerprint_of
-from harness.tracking.record import (
-    LONGEST_TAG,
-    Record,
-    join,
-    milliseconds,
-    recipe_file,
-)
+from harness.tracking.record import LONGEST_TAG, Record, join, milliseconds, recipe_file
 
 if TYPE_CHECKING:
     from harness.report.sweep import SweepTrial
@@ -37,15 +28,9 @@ def trial_record(
     study: str,
     objectives: Sequence[SweepObjective],
     trial: SweepTrial,
-    source: str,
-    recipe: Mapping[str, Any] | None = None,
-    suffix: str = "",
+    recipe: Mapping[str, Any],
 ) -> Record:
-    """Return what MLflow should hold for a finished trial.
-
-    `study` is `sweep/profile/digest of its settings`, `source` the command or folder it comes from,
-    and `suffix` ends the experiment's name.
-    """
+    """Return the record of a finished trial; `study` is `sweep/profile/digest of its settings`."""
     now, (sweep, profile, _) = utc_now(), study.split("/")
     tags = {
         "sweep": sweep,
@@ -53,18 +38,17 @@ def trial_record(
         "trial": str(trial.number),
         "trial.state": trial.state,
         "stages": f"{trial.reused} reused, {trial.computed} computed",
-        "mlflow.source.name": source,
+        "mlflow.source.name": f"harness sweep run {sweep}",
         "mlflow.source.type": "LOCAL",
     }
     if trial.failure:
         tags["failure"] = trial.failure[:LONGEST_TAG]
     so_far = {f"{objectives[0].name}/seeds{step}": v for step, v in trial.so_far.items()}
-    made = {} if recipe is None else recipe_file({f"trial {trial.number}": dict(recipe)})
     return Record(
-        experiment=f"sweeps/{sweep}/{profile}{suffix}",
+        experiment=f"sweeps/{sweep}/{profile}",
         note=f"Trials of the sweep {sweep} on the profile {profile}. They are measured on "
         "validation prompts; no result.",
-        identity=fingerprint_of(["trial", study, trial.number, suffix]),
+        identity=fingerprint_of(["trial", study, trial.number]),
         name=f"trial-{trial.number}",
         status="FAILED" if trial.state == "fail" else "FINISHED",
         start_ms=milliseconds(trial.started or now),
@@ -72,27 +56,8 @@ def trial_record(
         params={path: join([value]) for path, value in trial.params.items()},
         tags=tags,
         scores=dict(trial.values or {}) | so_far,
-        files=lambda: made,
+        files=lambda: recipe_file({f"trial {trial.number}": dict(recipe)}),
     )
-
-
-def published_sweep(results_dir: Path, profile: str, name: str) -> SweepReport | None:
-    """Return a published sweep, or None if there is none."""
-    folder = results_dir / profile / "sweeps" / name
-    if not (folder / REPORT).is_file():
-        return None
-    check_files(folder, (REPORT,), "sweep")
-    return SWEEP.read(folder)
-
-
-def published_trials(results_dir: Path, suffix: str) -> Iterator[Record]:
-    for path in sorted(results_dir.glob(f"*/sweeps/*/{REPORT}")):
-        profile, name = path.parts[-4], path.parts[-2]
-        found = published_sweep(results_dir, profile, name)
-        if found is not None and profile in all_profiles():
-            source = f"results/{profile}/sweeps/{name}"
-            for trial in found.trials:
-                yield trial_record(found.study, found.objectives, trial, source, suffix=suffix)
 
 
 def evaluation_records(paths: Iterable[Path]) -> list[Record]:

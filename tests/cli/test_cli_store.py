@@ -33,17 +33,6 @@ def test_a_damaged_file_is_named_and_the_command_fails(says: Any, call: Any, fol
     assert call("store").exit_code == 0
 
 
-def test_what_is_published_can_be_written(says: Any, call: Any, monkeypatch: Any) -> None:
-    changes = {"created": 2, "unchanged": 1}
-    monkeypatch.setattr("harness.tracking.Mlflow.write", lambda self, records: changes)
-    monkeypatch.setattr("harness.tracking.tables.published_records", lambda folder: [])
-    (found,) = says("sync", "--published")
-    assert found == {"what": "published results", "runs": 3, "changes": changes}
-    assert call("sync", "--published").stdout == (
-        "published results: 3 MLflow runs (2 created, 1 unchanged).\n"
-    )
-
-
 def test_pages_are_served_in_the_place_of_the_command(call: Any, monkeypatch: Any) -> None:
     served: list[Any] = []
     command = (["mlflow"], {"A": "1"})

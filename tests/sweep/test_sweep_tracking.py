@@ -16,7 +16,7 @@ from harness.sweep.conduct import Order, run_sweep, shared_stages, stored_report
 from harness.tracking.connection import default_uri
 from harness.tracking.trials import trial_record
 
-SOURCE, RECIPE = "harness sweep run toy", {"algorithm": "dpo"}
+RECIPE = {"algorithm": "dpo"}
 STUDY, OBJECTIVES = "toy/micro/1", toy().objectives
 TRIAL = SweepTrial(
     number=7, state="pruned", params={SHARE: 0.4, "x": None}, values=None, so_far={1: 4.0},
@@ -26,7 +26,7 @@ TRIAL = SweepTrial(
 
 
 def test_a_record_says_what_the_trial_is() -> None:
-    record = trial_record(STUDY, OBJECTIVES, TRIAL, SOURCE, RECIPE)
+    record = trial_record(STUDY, OBJECTIVES, TRIAL, RECIPE)
     assert record.experiment == "sweeps/toy/micro"
     assert record.params == {SHARE: "0.4", "x": "none"}
     assert record.status == "FINISHED"
@@ -37,11 +37,11 @@ def test_a_record_says_what_the_trial_is() -> None:
     assert "Trials of the sweep toy" in record.note
     assert b"algorithm: dpo" in record.files()["recipe.yaml"]  # type: ignore[operator]
     complete = TRIAL.model_copy(update={"state": "complete", "values": {"win_rate": 4.5}})
-    again = trial_record(STUDY, OBJECTIVES, complete, SOURCE)
+    again = trial_record(STUDY, OBJECTIVES, complete, RECIPE)
     assert again.scores["win_rate"] == 4.5
     assert again.identity == record.identity
     other = TRIAL.model_copy(update={"number": 8})
-    assert trial_record(STUDY, OBJECTIVES, other, SOURCE).identity != record.identity
+    assert trial_record(STUDY, OBJECTIVES, other, RECIPE).identity != record.identity
 
 
 def test_ended_trials_are_written_once_and_to_any_server(

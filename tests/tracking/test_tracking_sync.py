@@ -19,6 +19,7 @@ from harness.report.view import plain
 from harness.runtime import Store, StoreError
 from harness.tracking import Mlflow, TableState, TrackingError
 from harness.tracking.connection import default_uri
+from harness.tracking.tables import state_records
 
 NewWorkDir = Callable[[str], Path]
 RUNS = toy_runs((0,))
@@ -125,6 +126,16 @@ def test_a_row_has_the_numbers_of_whole_cells_and_never_ours_minus_the_papers(sy
     assert row["info"][0] == "KILLED"
 
 
+def test_our_numbers_come_before_the_papers(store: Store) -> None:
+    """MLflow compares runs by what was logged first."""
+    rows = [record for record in state_records(STATE, store) if record.parent is None]
+    assert rows
+    for row in rows:
+        are_papers = [name.startswith("paper/") for name in row.scores]
+        assert are_papers == sorted(are_papers)
+        assert True in are_papers
+
+
 def test_syncing_twice_changes_nothing_and_an_empty_server_gets_the_same(
     store: Store, synced: Path, new_work_dir: NewWorkDir
 ) -> None:
@@ -138,7 +149,7 @@ def test_syncing_twice_changes_nothing_and_an_empty_server_gets_the_same(
 def test_a_store_synced_as_it_grows_ends_like_one_synced_once(
     store: Store, tmp_path: Path, new_work_dir: NewWorkDir
 ) -> None:
-    """Seen after every few stages: missing, failed, killed, and whole."""
+    """Seen after every few stages: missing, failed, unfinished, and whole."""
     growing, once = new_work_dir("a"), new_work_dir("b")
     partial = Store(tmp_path / "growing")
     assert toy_tracker(growing, partial).sync([STATE]) == {}
@@ -153,7 +164,7 @@ def test_a_store_synced_as_it_grows_ends_like_one_synced_once(
             failures = {run["tags"].get("failure") for run in found} - {None}
             assert not failed or failures == {f"{stage.label}: the loss is not a number"}
         write(partial, stage)
-    assert seen == {"FAILED", "KILLED", "FINISHED"}
+    assert seen == {"FAILED", "SCHEDULED", "FINISHED"}
     toy_tracker(growing, partial).sync([STATE])
     toy_tracker(once, partial).sync([STATE])
     assert contents(growing) == contents(once)
