@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +22,6 @@ from harness.selection.planning import summary_of
 from harness.selection.reporting import Reports, reports_of_run, stored_tables
 from harness.selection.request import Request
 from harness.selection.served_run import ServedRun
-from harness.tracking import Tracker
 from harness.worlds.needs import refuse_missing
 
 Observe = Callable[[Event], None]
@@ -46,8 +45,14 @@ class Running:
         outcome = None
         if it.pending:
             self._prepare()
-            with self._tracked(tracker, watch) as observe:
-                outcome = self._compute(observe)
+            tracker.follow(it.parts)
+            with watch as observe:
+
+                def on_event(event: Event) -> None:
+                    observe(event)
+                    tracker.observe(event)
+
+                outcome = self._compute(on_event)
         tables = stored_tables(it)
         reports = reports_of_run(it, tables, outcome)
         on_report(reports)
@@ -67,25 +72,6 @@ class Running:
         here = self.engine.engine == "local"
         for advice in refuse_missing(it.profile, it.pending, it.name, here=here):
             self.on_note(advice)
-
-    @contextmanager
-    def _tracked(
-        self, tracker: Tracker, watch: AbstractContextManager[Observe]
-    ) -> Iterator[Observe]:
-        """Yield a callback that displays and tracks the engine's events."""
-        tracker.start(self.experiment.parts)
-        try:
-            with watch as observe:
-
-                def on_event(event: Event) -> None:
-                    observe(event)
-                    tracker.observe(event)
-
-                yield on_event
-        except BaseException:
-            # What is stored is safe; the next run or sync writes what MLflow lacks.
-            tracker.close()
-            raise
 
     def _compute(self, on_event: Observe) -> RunOutcome:
         it = self.experiment

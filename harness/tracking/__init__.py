@@ -1,8 +1,8 @@
 """MLflow as a projection of the store, written by the parent process and replayable.
 
 A *record* is what MLflow should hold for one row, run, trial or evaluation, computed from the store
-alone (`runs`, `tables`, `trials`); a *server* writes it to MLflow. The tracker does this while
-stages run and once more at the end, and `harness sync` repeats it on any server.
+alone (`runs`, `tables`, `trials`); a *server* writes it to MLflow. The tracker does this as stages
+finish and once more at the end, and `harness sync` repeats it on any server.
 """
 
 from harness.tracking.connection import Mlflow

@@ -24,7 +24,6 @@ from urllib.parse import parse_qsl, quote, unquote
 from harness.errors import HarnessError
 from harness.quiet import silence
 from harness.runtime.files import hold
-from harness.runtime.stage import fingerprint_of
 from harness.tracking.record import DIGEST, Record, TrackingError
 
 if TYPE_CHECKING:
@@ -79,12 +78,8 @@ class Mlflow:
         self._warned: set[str] = set()
         self._server: TrackingServer | None = None
         self._database = database = database_path(self.uri)
-        own = work_dir / "tracking"
-        self._lock = database.with_name(f"{database.name}.lock") if database else own / "write.lock"
-        self.place = fingerprint_of(str(work_dir.resolve()))
-        """The `COMPUTED_IN` tag value for the work folder."""
-        self.live_lock = own / "live.lock"
-        """Held for its lifetime by the command that is tracked live."""
+        own = work_dir / "tracking" / "write.lock"
+        self._lock = database.with_name(f"{database.name}.lock") if database else own
 
     @contextmanager
     def writing(self, *, wait: bool = True) -> Iterator[TrackingServer]:
@@ -160,40 +155,38 @@ class Mlflow:
     def write(self, records: Sequence[Record]) -> Counter[str]:
         """Write records, parents first; return the number of runs per kind of change.
 
-        Also ends runs that a killed command left RUNNING.
+        Waits while another program has locked the database.
         """
         changes: dict[str, Change] = {}
-
-        def write(server: TrackingServer) -> None:
-            self._write(server, records, changes)
-            self._end_left(server)
-
-        self._when_free(write)
-        return Counter(changes.values())
-
-    def _when_free(self, act: Callable[[TrackingServer], None]) -> None:
-        """Act on the server, again and again while another program has locked the database."""
         while True:
             try:
                 with self.writing() as server:
-                    act(server)
-                    return
+                    for number, (identity, change) in enumerate(self._apply(server, records), 1):
+                        self._watch(f"MLflow: {number} of {len(records)} runs; {_LATER}")
+                        changes.setdefault(identity, change)
+                return Counter(changes.values())
             except DatabaseLocked:  # what is complete by now will be found unchanged
                 self._watch(f"MLflow: another program has locked {self._database}; {_LATER}")
 
-    def _write(
-        self, server: TrackingServer, records: Sequence[Record], changes: dict[str, Change]
-    ) -> None:
+    def write_now(self, records: Sequence[Record]) -> None:
+        """Write records, or raise `DatabaseLocked`."""
+        with self.writing(wait=False) as server:
+            for _ in self._apply(server, records):
+                pass
+
+    def _apply(
+        self, server: TrackingServer, records: Sequence[Record]
+    ) -> Iterator[tuple[str, Change]]:
+        """Write each record; yield its identity and what was done."""
         with self.deadline():
             found = server.find(records)
         ids = {identity: runs[0].info.run_id for identity, runs in found.items()}
-        for number, record in enumerate(records):
-            self._watch(f"MLflow: {number} of {len(records)} runs; {_LATER}")
+        for record in records:
             with self.deadline():
                 parent = ids.get(record.parent or "")
                 change, run_id = server.apply(record, found.get(record.identity, []), parent)
             ids[record.identity] = run_id
-            changes.setdefault(record.identity, change)
+            yield record.identity, change
 
     def attempt(self, records: Callable[[], Sequence[Record]]) -> None:
         """Write the records if the server lacks any; on failure, warn once."""
@@ -227,25 +220,6 @@ class Mlflow:
         if line not in self._warned:
             self._warned.add(line)
             self._warn(line)
-
-    def end_left(self) -> None:
-        """End the runs that killed commands left RUNNING, creating the database if needed."""
-        with self.writing() as server:
-            self._end_left(server)
-
-    def end_computed(self) -> None:
-        """End the RUNNING runs of the command that holds the live lock."""
-        self._when_free(self._end_computed)
-
-    def _end_computed(self, server: TrackingServer) -> None:
-        with self.deadline():
-            server.end_left(self.place)
-
-    def _end_left(self, server: TrackingServer) -> None:
-        if self.live_lock.exists():
-            with hold(self.live_lock, wait=False) as is_nobodys:
-                if is_nobodys:
-                    self._end_computed(server)
 
 
 @contextmanager

@@ -17,10 +17,9 @@ from typing import Any, Literal, NamedTuple
 from harness.errors import HarnessError
 from harness.registry.documents import as_yaml
 from harness.registry.recipe import flattened
-from harness.runtime import CurvePoint
 from harness.runtime.stage import fingerprint_of
 
-VERSION = 10
+VERSION = 11
 """Version of the projection; bump it when the same store should look different in MLflow."""
 
 ID = "harness.id"
@@ -29,16 +28,13 @@ ID = "harness.id"
 DIGEST = "harness.digest"
 """Tag with the digest of the last record that was written completely."""
 
-COMPUTED_IN = "harness.computed_in"
-"""Tag with the digest of the work folder that is computing a RUNNING run."""
-
 COMMIT_TAG = "mlflow.source.git.commit"
 
 LONGEST_TAG = 4000
 """Maximum length of a tag in characters; longer values are truncated."""
 
-Status = Literal["RUNNING", "FINISHED", "FAILED", "KILLED"]
-"""RUNNING only while a command computes it; other unfinished runs are KILLED."""
+Status = Literal["SCHEDULED", "FINISHED", "FAILED", "KILLED"]
+"""A run that lacks stages is SCHEDULED, a row that lacks runs KILLED."""
 
 Files = Mapping[str, "bytes | Mapping[str, Sequence[object]]"]
 """Artifacts of a run by path: contents, or columns that MLflow displays as a table."""
@@ -75,9 +71,9 @@ class Record:
         note: The experiment's description.
         identity: The value of the tag `ID`.
         parent: The identity of the record that MLflow shows it under.
-        start_ms: Milliseconds since 1970, as is `end_ms`, which is None while running.
+        start_ms: Milliseconds since 1970, as is `end_ms`.
         scores: Metrics already at hand, at step 0.
-        files: Makes the artifacts, which are written once the run has ended.
+        files: Makes the artifacts.
         basis: What determines `metrics` and `files`; covered by the digest in their stead.
     """
 
@@ -87,7 +83,7 @@ class Record:
     name: str
     status: Status
     start_ms: int
-    end_ms: int | None
+    end_ms: int
     params: Mapping[str, str]
     tags: Mapping[str, str]
     parent: str | None = None
@@ -135,13 +131,6 @@ def metric_name(name: str) -> str:
 def rounded(value: float) -> float:
     """Round to the four significant digits that MLflow's pages have room for."""
     return float(f"{value:.4g}") + 0.0
-
-
-def curve_metrics(start_ms: int, before: int, point: CurvePoint) -> Iterator[MetricValue]:
-    """Yield a point of a run's curves: its step follows the `before` steps of earlier stages."""
-    step = before + point.step
-    for name, value in point.metrics.items():
-        yield MetricValue(f"train/{name}", value, start_ms + 1000 * step, step)
 
 
 def milliseconds(iso: str) -> int:

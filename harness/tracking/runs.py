@@ -1,7 +1,7 @@
 """Records of runs: one MLflow run for each row of a table, recipe and seed, shown under its row.
 
-A run appears once its first stage is done while it is computed, else once one of its end stages is
-in the store or a stage has failed, because shared stages may belong to another run. Its identity
+A run appears once a stage of it is done if a command asked for it, else once one of its end stages
+is in the store or a stage has failed, because shared stages may belong to another run. Its identity
 covers the fingerprints of its training and of all its judges: changed settings make a new run, and
 the old one stays as history.
 """
@@ -26,7 +26,6 @@ from harness.tracking.record import (
     MetricValue,
     Record,
     Status,
-    curve_metrics,
     flatten,
     join,
     milliseconds,
@@ -86,32 +85,20 @@ def runs_of(runs: TableRuns) -> list[RowRun]:
     ]
 
 
-def steps_before(run: Run, store: Store) -> dict[str, int]:
-    """Return the number of steps before each training stage, as far as the stages are done.
+def run_record(of: RowRun, store: Store, *, is_asked: bool = False) -> Record | None:
+    """Return what MLflow should hold for a run, or None if nothing of it has run yet.
 
-    Iterations follow each other in one curve; online segments count over the whole run already.
+    `is_asked` tells that a command asked for this run, and not only for one that shares its stages.
     """
-    found, steps = dict[str, int](), 0
-    for stage in run.training:
-        found[stage.fingerprint] = steps
-        if store.status(stage.fingerprint) != "done":
-            break
-        if not run.recipe.is_online:
-            steps += max((point.step for point in store.progress(stage.fingerprint)), default=0)
-    return found
-
-
-def run_record(of: RowRun, store: Store, *, is_computed: bool = False) -> Record | None:
-    """Return what MLflow should hold for a run, or None if nothing of it has run yet."""
-    state = _Stored(of, store, is_computed)
-    return state.record() if state.is_there else None
+    state = _Stored(of, store)
+    return state.record() if state.is_there or (is_asked and state.done) else None
 
 
 class _Stored:
-    """What the store holds of a run, and whether a command is computing it."""
+    """What the store holds of a run."""
 
-    def __init__(self, of: RowRun, store: Store, is_computed: bool) -> None:
-        self.of, self.run, self.store, self.is_computed = of, of.run, store, is_computed
+    def __init__(self, of: RowRun, store: Store) -> None:
+        self.of, self.run, self.store = of, of.run, store
         # The requested judges, and finished ones that another table or figure requested.
         judged = [
             stage
@@ -134,7 +121,7 @@ class _Stored:
     @property
     def is_there(self) -> bool:
         """Whether anything was computed for this run rather than for one that shares its stages."""
-        if self.failures or (self.is_computed and self.done):
+        if self.failures:
             return True
         ends = self.run.judged.values() if self.run.asked else self.run.targets
         return any(stage.fingerprint in self.done for stage in ends)
@@ -170,14 +157,14 @@ class _Stored:
         starts = [manifest["started"] for manifest in ([first] if first else self.done.values())]
         return min(map(milliseconds, starts or [failure["at"] for failure in self.failures]))
 
-    def _end(self) -> tuple[Status, int | None]:
+    def _end(self) -> tuple[Status, int]:
         ends = [manifest["finished"] for manifest in self.done.values()]
         if all(target.fingerprint in self.done for target in self.run.targets):
             return "FINISHED", max(map(milliseconds, ends))
         if self.failures:
             ends += [failure["at"] for failure in self.failures]
             return "FAILED", max(map(milliseconds, ends))
-        return ("RUNNING", None) if self.is_computed else ("KILLED", max(map(milliseconds, ends)))
+        return "SCHEDULED", max(map(milliseconds, ends))
 
     def _params(self) -> dict[str, str]:
         run, profile = self.run, self.of.profile
@@ -284,12 +271,17 @@ class _Stored:
             values.setdefault(row["column"], []).append(row["value"])
         for column, found in values.items():
             yield MetricValue(f"ours/{column}", math.fsum(found) / len(found), start_ms)
-        before = steps_before(self.run, self.store)
+        before = 0  # iterations follow each other in one curve; online segments do so already
         for fingerprint in trained:
+            step = before
             for point in self.store.progress(fingerprint):
-                yield from curve_metrics(start_ms, before[fingerprint], point)
-        for number, manifest in enumerate(self.done.values()):
-            if manifest["wall_s"]:
+                step = before + point.step
+                for name, value in point.metrics.items():
+                    yield MetricValue(f"train/{name}", value, start_ms + 1000 * step, step)
+            before = 0 if self.run.recipe.is_online else step
+        for number, stage in enumerate(self.stages):
+            manifest = self.done.get(stage.fingerprint)
+            if manifest and manifest["wall_s"]:
                 used = rounded(100 * manifest["cpu_s"] / manifest["wall_s"])
                 yield MetricValue(CPU_USED, used, milliseconds(manifest["finished"]), number)
 

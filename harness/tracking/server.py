@@ -1,6 +1,6 @@
 """Writes records to an MLflow server through MLflow's public client.
 
-MLflow is append-only, so a RUNNING run is completed in place, and any other changed run is deleted
+MLflow is append-only: a SCHEDULED run is completed in place, and any other changed run is deleted
 and rewritten. The tag with the record's digest is written last: an unchanged run costs nothing, and
 a run whose writer was killed is rewritten.
 """
@@ -20,7 +20,6 @@ from mlflow import MlflowClient
 from mlflow.entities import (
     Dataset,
     DatasetInput,
-    Experiment,
     InputTag,
     Metric,
     Param,
@@ -31,7 +30,6 @@ from mlflow.entities import (
 
 from harness.tracking import record as records
 from harness.tracking.record import (
-    COMPUTED_IN,
     DIGEST,
     ID,
     MetricValue,
@@ -69,23 +67,18 @@ class TrackingServer:
         """Return the existing MLflow runs of the records' experiments, by identity."""
         self._experiments = self._ready_experiments(wanted)  # one may have been deleted since
         only = f"tags.`{ID}` = '{wanted[0].identity}'" if len(wanted) == 1 else ""
-        found: dict[str, list[Run]] = {}
-        for run in self._search([*self._experiments.values()], only):
-            found.setdefault(run.data.tags[ID], []).append(run)
+        experiments, found = [*self._experiments.values()], dict[str, list[Run]]()
+        for run in self._client.search_runs(experiments, only, max_results=MOST_FOUND):
+            if ID in run.data.tags:
+                found.setdefault(run.data.tags[ID], []).append(run)
         return found
 
     def apply(
-        self,
-        record: Record,
-        found: Iterable[Run],
-        parent: str | None = None,
-        *,
-        afresh: bool = False,
+        self, record: Record, found: Iterable[Run], parent: str | None = None
     ) -> tuple[Change, str]:
         """Write a record to MLflow; return what was done and the MLflow run id.
 
-        Of the existing runs `found` at most one is kept. With `afresh` a changed run is always
-        replaced, as it may hold points of a lost attempt.
+        Of the existing runs `found` at most one is kept.
         """
         ordered = sorted(found, key=lambda run: run.data.tags.get(DIGEST) != record.digest)
         run, *spare = ordered or [None]
@@ -94,42 +87,21 @@ class TrackingServer:
         if run is None:
             return "created", self._write(record, self._create(record, parent))
         is_same = run.data.tags.get(DIGEST) == record.digest
-        if not is_same and (run.info.status != "RUNNING" or afresh):
+        if not is_same and run.info.status != "SCHEDULED":
             self._client.delete_run(run.info.run_id)
             return "replaced", self._write(record, self._create(record, parent))
         if parent is not None and run.data.tags.get(_PARENT) != parent:
             self._client.set_tag(run.info.run_id, _PARENT, parent)
         return ("unchanged", run.info.run_id) if is_same else ("updated", self._write(record, run))
 
-    def add_points(self, run_id: str, points: Sequence[MetricValue]) -> None:
-        """Add curve points to a run in one transaction."""
-        self._client.log_batch(run_id, metrics=[_metric(point) for point in points])
-
-    def end_left(self, place: str) -> None:
-        """End the RUNNING runs of a work folder in which no command is computing."""
-        numbers = [e.experiment_id for e in self._all_experiments(ViewType.ACTIVE_ONLY)]
-        left = f"attributes.status = 'RUNNING' AND tags.`{COMPUTED_IN}` = '{place}'"
-        for run in self._search(numbers, left):
-            if DIGEST in run.data.tags:
-                self._client.delete_tag(run.info.run_id, DIGEST)
-            self._client.set_terminated(run.info.run_id, "KILLED")
-
     def delete_default_experiment(self) -> None:
         """Delete the experiment that every new database has, which would stay empty."""
         self._client.delete_experiment("0")
 
-    def _all_experiments(self, which: int) -> list[Experiment]:
-        return list(self._client.search_experiments(which, max_results=MOST_FOUND))
-
-    def _search(self, experiments: list[str], wanted: str) -> list[Run]:
-        if not experiments:
-            return []
-        found = self._client.search_runs(experiments, wanted, max_results=MOST_FOUND)
-        return [run for run in found if ID in run.data.tags]
-
     def _ready_experiments(self, wanted: Sequence[Record]) -> dict[str, str]:
         """Return the ids of the records' experiments, creating or restoring them if needed."""
-        known = {experiment.name: experiment for experiment in self._all_experiments(ViewType.ALL)}
+        every = self._client.search_experiments(ViewType.ALL, max_results=MOST_FOUND)
+        known = {experiment.name: experiment for experiment in every}
         ready = {}
         for name, note in {record.experiment: record.note for record in wanted}.items():
             place = None if self._artifacts is None else (self._artifacts / name).as_uri()
@@ -167,11 +139,8 @@ class TrackingServer:
             lacking = [_input(d) for d in record.datasets if (d.name, d.sha256[:16]) not in known]
             if lacking:
                 self._client.log_inputs(run_id, lacking)
-            if record.status != "RUNNING":
-                tags |= self._write_files(run_id, record.files())
-                if COMPUTED_IN in held.tags:
-                    self._client.delete_tag(run_id, COMPUTED_IN)
-                self._client.set_terminated(run_id, record.status, record.end_ms)
+            tags |= self._write_files(run_id, record.files())
+            self._client.set_terminated(run_id, record.status, record.end_ms)
             self._client.log_batch(
                 run_id,
                 metrics=[_metric(value) for value in record.all_metrics()],

@@ -31,8 +31,8 @@ class QuietTracker:
     def __init__(self) -> None:
         self.calls: list[str] = []
 
-    def start(self, tables: Any) -> None:
-        self.calls.append("start")
+    def follow(self, tables: Any) -> None:
+        self.calls.append("follow")
 
     def observe(self, event: Event) -> None:
         match event:
@@ -42,9 +42,6 @@ class QuietTracker:
                 self.calls.append(f"finished {stage.kind}")
             case StageFailed(stage):
                 self.calls.append(f"failed {stage.kind}")
-
-    def close(self) -> None:
-        self.calls.append("close")
 
     def finish(self, states: Callable[[], list[TableState]]) -> None:
         states()

@@ -48,7 +48,7 @@ def test_running_a_figure_computes_its_runs_and_a_rerun_only_reports(
     assert {point["state"] for point in found["points"]} == {"ok"}
     # Two seeds of two rows: one first policy and one child each, and nothing of the figure's own.
     assert tracker.calls.count("finished train") == 4
-    assert (tracker.calls[0], tracker.calls[-1]) == ("start", "finish")
+    assert (tracker.calls[0], tracker.calls[-1]) == ("follow", "finish")
     tracker.calls.clear()
     result = call("run", *SMALL)
     assert result.exit_code == 0

@@ -42,7 +42,7 @@ def test_a_run_computes_tracks_and_reports_and_a_rerun_only_reports(
     assert all(cell["seeds"] == [0, 2] for cell in cells)
     # Two seeds of two rows: one first policy and one child each.
     assert tracker.calls.count("finished train") == 4
-    assert tracker.calls[0] == "start"
+    assert tracker.calls[0] == "follow"
     assert tracker.calls[-1] == "finish"
     tracker.calls.clear()
     result = call(*SMALL)

@@ -70,7 +70,7 @@ def test_a_run_computes_everything_once_and_closes_with_a_line_for_each_table(
     result = call("run", "all-offline", "--seeds", "0,1", "--jobs", "1")
     assert result.exit_code == 0, result.stderr
     assert tracker.calls.count("finished train") == 20 * 2
-    assert (tracker.calls[0], tracker.calls[-1]) == ("start", "finish")
+    assert (tracker.calls[0], tracker.calls[-1]) == ("follow", "finish")
     closing = result.stdout.rsplit("title", 1)[1]
     for name, cells in (("table4", 45), ("table5", 30), ("components", 60)):
         line = next(line for line in closing.splitlines() if line.startswith(name))

@@ -22,7 +22,8 @@ def new_database(scene: Scene) -> str:
 def _created(scene: Scene) -> Path:
     from harness.tracking import Mlflow
 
-    Mlflow(scene.folder).end_left()
+    with Mlflow(scene.folder).writing():
+        pass
     return scene.folder / "mlflow.db"
 
 

@@ -29,7 +29,7 @@ def created_at_once(tmp_path_factory: pytest.TempPathFactory) -> CreatedAtOnce:
     code = (
         "import sys; from pathlib import Path\n"
         "from harness.tracking import Mlflow\n"
-        "Mlflow(Path(sys.argv[1])).end_left()\n"
+        "with Mlflow(Path(sys.argv[1])).writing(): pass\n"
     )
     command = [sys.executable, "-c", code, str(folder)]
     started = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(2)]

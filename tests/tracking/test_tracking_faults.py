@@ -64,7 +64,7 @@ def test_a_server_that_drips_bytes_has_a_deadline(
 def test_a_database_that_another_program_has_locked_is_waited_for(
     store: Store, new_work_dir: Callable[[str], Path]
 ) -> None:
-    """Live writes pass it over; the last ones wait, and say so."""
+    """Writes while stages run pass it over; the last ones wait, and say so."""
     work, said = new_work_dir("a"), list[str]()
     other = sqlite3.connect(work / "mlflow.db")
     other.execute("BEGIN EXCLUSIVE")
@@ -74,13 +74,13 @@ def test_a_database_that_another_program_has_locked_is_waited_for(
         other.rollback()
 
     tracker = toy_tracker(work, store, watch=watch, every_s=0.0)
-    tracker.start([RUNS])
+    tracker.follow([RUNS])
     tracker.observe(StageFinished(RUNS.runs["dpo-h1", 0].training[0], 0.0))
     assert said == []
     tracker.finish(lambda: [STATE])
     other.close()
     assert f"another program has locked {work / 'mlflow.db'}; Ctrl-C leaves" in said[0]
-    assert said[1] == "MLflow: 0 of 4 runs; Ctrl-C leaves the rest to `harness sync TABLE`"
+    assert said[1] == "MLflow: 1 of 4 runs; Ctrl-C leaves the rest to `harness sync TABLE`"
     assert {run["info"][0] for run in contents(work).values()} == {"KILLED", "FINISHED"}
     assert toy_tracker(work, store).sync([STATE]) == {"unchanged": 4}
 
@@ -88,7 +88,7 @@ def test_a_database_that_another_program_has_locked_is_waited_for(
 def test_ctrl_c_leaves_the_rest_to_a_sync(
     store: Store, new_work_dir: Callable[[str], Path]
 ) -> None:
-    """While the second of four runs is written; nothing is RUNNING then."""
+    """Once the second of four runs is written."""
     work, warnings = new_work_dir("a"), list[str]()
 
     def stop(line: str) -> None:

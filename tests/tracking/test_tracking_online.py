@@ -13,7 +13,7 @@ from harness.pipeline.algorithm import Planner
 from harness.pipeline.runs import TableRuns
 from harness.registry.declared import load_tables
 from harness.registry.profile import load_profiles
-from harness.runtime import Plan, Stage, StageFinished, StageProgress, Store
+from harness.runtime import Plan, Stage, Store
 from harness.tracking import TableState
 
 NewWorkDir = Callable[[str], Path]
@@ -54,20 +54,4 @@ def test_segments_are_one_curve_over_the_steps_of_the_run(
     toy_tracker(work_dir, store).sync([TableState(RUNS)])
     first, second = (stage.settings["first_step"] for stage in (FIRST, SECOND))
     assert (first, second) == (1, 51)
-    assert curve(work_dir) == [1, 2, 3, 51, 52, 53]
-
-
-def test_live_points_of_a_segment_that_was_killed_go_away_when_it_goes_on(
-    tmp_path: Path, new_work_dir: NewWorkDir
-) -> None:
-    store, work_dir = Store(tmp_path / "store"), new_work_dir("work")
-    tracker = toy_tracker(work_dir, store, every_s=0.0)
-    tracker.start([RUNS])
-    write_all(store, FIRST)
-    tracker.observe(StageFinished(FIRST, 0.0))
-    tracker.observe(StageProgress(SECOND, 60, {"reward": 0.5}))
-    tracker.close()
-    assert curve(work_dir) == [1, 2, 3, 60]
-    write_all(store, SECOND)
-    toy_tracker(work_dir, store).sync([TableState(RUNS)])
     assert curve(work_dir) == [1, 2, 3, 51, 52, 53]

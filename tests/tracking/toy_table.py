@@ -24,7 +24,6 @@ from harness.runtime import Plan, Stage, Store
 from harness.runtime.stage import PROGRESS, append_point
 from harness.tracking import Mlflow, TableState, Tracker
 from harness.tracking.connection import default_uri
-from harness.tracking.record import COMPUTED_IN
 
 ROWS = ("dpo-1", "eva-a_min")
 BENCHMARKS = ("arena_hard", "alpaca_eval", "mt_bench")
@@ -169,7 +168,7 @@ def contents(work_dir: Path) -> dict[str, Any]:
             }
             name = f"{experiment.name} | {run.info.run_name}"
             assert name not in found, f"{name} is there twice"
-            tags = {k: v for k, v in run.data.tags.items() if k != COMPUTED_IN}
+            tags = dict(run.data.tags)
             parent = tags.pop("mlflow.parentRunId", None)
             found[name] = {
                 "info": (run.info.status, run.info.start_time, run.info.end_time),

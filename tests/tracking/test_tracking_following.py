@@ -1,4 +1,4 @@
-"""Live tracking: the same as a sync afterwards, and never in the way."""
+"""Tracking while stages run: the same as a sync afterwards, and never in the way."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from toy_table import contents, losses, stages, toy_runs, toy_state, toy_tracker, write
+from toy_table import contents, stages, toy_runs, toy_state, toy_tracker, write
 
 from harness.errors import UserError
+from harness.pipeline.runs import TableRuns
 from harness.quiet import QUIET, worker_environment
-from harness.runtime import Stage, StageFailed, StageFinished, StageProgress, Store
-from harness.tracking import Tracker, TrackingError, ui_command
+from harness.runtime import Stage, StageFinished, Store
+from harness.tracking import TableState, Tracker, TrackingError, ui_command
 from harness.tracking.connection import default_uri
 
 NewWorkDir = Callable[[str], Path]
@@ -24,18 +25,14 @@ PATIENCE_S = 20.0
 
 NOWHERE = "http://user:secret@127.0.0.1:9"
 RUNS = toy_runs((0,))
+FIRST, EVA = "table4/micro | dpo-h1-seed0", "table4/micro | dpo-eva-a_min-seed0"
 STATE = toy_state(RUNS)
 
 
-def compute(tracker: Tracker, store: Store, stage: Stage, *, steps: int = 3) -> None:
-    """Report a stage as the engine does; with fewer than all steps it is not finished."""
-    if stage.kind == "train":
-        for step, loss in enumerate(losses(stage)[:steps], start=1):
-            values = {"loss": loss, "rewards/margins": step / 8, "grad norm %": 1.0}
-            tracker.observe(StageProgress(stage, step, values))
-    if steps == 3:
-        write(store, stage)
-        tracker.observe(StageFinished(stage, 0.0))
+def compute(tracker: Tracker, store: Store, stage: Stage) -> None:
+    """Report a stage as the engine does."""
+    write(store, stage)
+    tracker.observe(StageFinished(stage, 0.0))
 
 
 def synced(work_dir: Path, store: Store) -> dict[str, object]:
@@ -44,16 +41,17 @@ def synced(work_dir: Path, store: Store) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("every_s", [0.0, 60.0])
-def test_a_run_tracked_live_and_synced_equals_one_only_synced(
-    tmp_path: Path, new_work_dir: NewWorkDir, every_s: float
+@pytest.mark.parametrize("turn", [1, -1])
+def test_a_run_tracked_as_it_is_computed_and_synced_equals_one_only_synced(
+    tmp_path: Path, new_work_dir: NewWorkDir, every_s: float, turn: int
 ) -> None:
-    """Whether every event is written by itself, or all at the end; and no thread is left."""
+    """Whether every stage is written by itself, in any order, or all at the end."""
     store = Store(tmp_path / "store")
     live, after = new_work_dir("live"), new_work_dir("after")
     threads = threading.enumerate()
     tracker = toy_tracker(live, store, every_s=every_s)
-    tracker.start([RUNS])
-    for stage in stages(RUNS):
+    tracker.follow([RUNS])
+    for stage in stages(RUNS)[::turn]:
         compute(tracker, store, stage)
     tracker.finish(lambda: [STATE])
     assert threading.enumerate() == threads
@@ -61,52 +59,43 @@ def test_a_run_tracked_live_and_synced_equals_one_only_synced(
     assert toy_tracker(live, store).sync([STATE]) == {"unchanged": 4}
 
 
-def test_curves_are_there_before_their_stage_is_finished(
+def test_curves_are_there_once_their_stage_is_finished(
     tmp_path: Path, new_work_dir: NewWorkDir
 ) -> None:
-    """Both runs that share a training show its first two steps.
-
-    Then it fails, is tried again from its first step, and all is as if nothing had happened.
-    """
-    store, live, after = Store(tmp_path / "store"), new_work_dir("live"), new_work_dir("after")
-    training = RUNS.runs["dpo-h1", 0].training[0]
-    order = stages(RUNS)
-    at = order.index(training)
-    first = toy_tracker(live, store, every_s=0.0)
-    first.start([RUNS])
-    for stage in order[:at]:
-        compute(first, store, stage)
-    compute(first, store, training, steps=2)
-    found = contents(live).values()
-    assert [len(run["metrics"]["train/loss"]) for run in found] == [2, 2]
-    assert {run["info"][0] for run in found} == {"RUNNING"}
-    store.record_failure(training, "killed", "")
-    first.observe(StageFailed(training, "killed"))
-    first.close()
-    assert {run["info"][0] for run in contents(live).values()} == {"FAILED"}
-
-    second = toy_tracker(live, store)
-    second.start([RUNS])
-    store.clear_failure(training.fingerprint)
-    for stage in order[at:]:
-        compute(second, store, stage)
-    second.finish(lambda: [STATE])
-    assert contents(live) == synced(after, store)
-
-
-def test_points_of_a_later_iteration_follow_those_of_the_first(
-    tmp_path: Path, new_work_dir: NewWorkDir
-) -> None:
+    """In both runs that share a training; a later iteration follows the first in one curve."""
     store, work = Store(tmp_path / "store"), new_work_dir("live")
-    _, second = RUNS.runs["dpo-eva-a_min", 0].training
     tracker = toy_tracker(work, store, every_s=0.0)
-    tracker.start([RUNS])
-    for stage in stages(RUNS)[: stages(RUNS).index(second)]:
+    tracker.follow([RUNS])
+    first, second = RUNS.runs["dpo-eva-a_min", 0].training
+    order = stages(RUNS)
+    at = order.index(first) + 1
+    for stage in order[:at]:
         compute(tracker, store, stage)
-    compute(tracker, store, second, steps=2)
-    curve = contents(work)["table4/micro | dpo-eva-a_min-seed0"]["metrics"]["train/loss"]
-    assert [step for step, *_ in curve] == [1, 2, 3, 4, 5]
-    tracker.close()
+    found = contents(work)
+    assert [len(run["metrics"]["train/loss"]) for run in found.values()] == [3, 3]
+    assert {run["info"][0] for run in found.values()} == {"SCHEDULED"}
+    for stage in order[at : order.index(second) + 1]:
+        compute(tracker, store, stage)
+    held = contents(work)[EVA]
+    assert held["info"][0] == "SCHEDULED"
+    assert [step for step, *_ in held["metrics"]["train/loss"]] == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_run_that_nobody_asked_for_does_not_appear(
+    tmp_path: Path, new_work_dir: NewWorkDir
+) -> None:
+    """Row `dpo-1` is computed, whose every stage but its judges row `eva-a_min` needs as well."""
+    store, work = Store(tmp_path / "store"), new_work_dir("a")
+    rows = tuple(row for row in RUNS.rows if row.id == "dpo-1")
+    asked = TableRuns(
+        RUNS.table, RUNS.profile, RUNS.seeds, rows, {("dpo-h1", 0): RUNS.runs["dpo-h1", 0]}
+    )
+    tracker = toy_tracker(work, store, every_s=0.0)
+    tracker.follow([asked])
+    for stage in stages(asked):
+        compute(tracker, store, stage)
+    tracker.sync([TableState(RUNS)])
+    assert {name: run["info"][0] for name, run in contents(work).items()} == {FIRST: "FINISHED"}
 
 
 def test_an_unreachable_server_is_one_quick_warning_and_the_next_sync_catches_up(
@@ -116,7 +105,7 @@ def test_an_unreachable_server_is_one_quick_warning_and_the_next_sync_catches_up
     store, work, warnings = Store(tmp_path / "store"), new_work_dir("a"), list[str]()
     tracker = toy_tracker(work, store, warnings.append, every_s=0.0)
     began = time.monotonic()
-    tracker.start([RUNS])
+    tracker.follow([RUNS])
     for stage in stages(RUNS):
         compute(tracker, store, stage)
     tracker.finish(lambda: [STATE])
