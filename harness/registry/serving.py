@@ -38,14 +38,6 @@ class Served(Strict):
     """Maximum concurrent sequences."""
     template: TemplateArguments = Field(default={})
     """Chat template arguments, such as `enable_thinking: false`."""
-    sampling: dict[str, int | float] = Field(default={})
-    """Sampling that requests leave out, such as `top_k: 20`; the model's own file is ignored."""
-
-    @model_validator(mode="after")
-    def _consistent(self) -> Served:
-        if self.engine == "sglang" and self.sampling:
-            raise ValueError("`sampling` is vLLM's; SGLang's chats take no defaults of ours")
-        return self
 
     @property
     def name(self) -> str | None:
@@ -54,8 +46,8 @@ class Served(Strict):
 
     def numerics(self) -> dict[str, Any]:
         """Return the settings that change replies, for the identity of a stage that asks."""
-        names = {"engine", "model", "dtype", "max_length", "template", "sampling"}
-        return self.model_dump(mode="json", include=names)
+        names = {"engine", "model", "dtype", "max_length", "template"}
+        return self.model_dump(mode="json", include=names) | {"sampling": {}}
 
 
 class Serving(Strict):

