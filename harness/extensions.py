@@ -251,20 +251,16 @@ def judge(name: str, *, version: str) -> Callable[[Thing], Thing]:
     return JUDGES.register(name, version)
 
 
-def reward(
-    name: str, *, version: str, model: str | None = None, asks: bool = False
-) -> Callable[[Thing], Thing]:
+def reward(name: str, *, version: str, model: str | None = None) -> Callable[[Thing], Thing]:
     """Return a decorator that adds a reward: a function in place of a reward model.
 
     The function takes a prompt and the list of its answers, and returns a finite number for each,
     or None if it cannot score: that prompt is skipped and counted. It is used by name in a
     profile's `reward_models`, or as a judge, `reward:NAME`. With a Hub `model` (`owner/name`,
     optionally at a commit), for custom heads, it decorates a class or function that takes the
-    model's folder and a device, and returns that function. A function that `asks` takes a third
-    argument, `post`, which sends a path and a JSON body to the server at `HARNESS_REWARD_URL` and
-    returns its JSON.
+    model's folder and a device, and returns that function.
     """
-    return REWARDS.register(name, version, model=model, asks=asks)
+    return REWARDS.register(name, version, model=model)
 
 
 _named: list[str] = []

@@ -6,20 +6,14 @@ An identity says what gave the rewards: `brevity@my_file-1` for a function of a 
 
 from __future__ import annotations
 
-import os
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from harness.endpoint.connection import Connection
 from harness.errors import HarnessError, UserError
 from harness.extensions import REWARDS
 from harness.worlds.real import models
 
 if TYPE_CHECKING:
     from harness.models.reward_model import Reads, Rewards
-
-URL, KEY = "HARNESS_REWARD_URL", "HARNESS_REWARD_KEY"
-"""Environment variables for the address and key of a reward server."""
 
 
 def identity_of(name: str) -> str:
@@ -74,20 +68,4 @@ def load(identity: str, reads: Reads, dtype: str = "float32") -> Rewards:
         return FunctionRewards(name, function.score)
     if added.options["model"] is not None:
         function = function(models.folder_of(identity.partition(":")[2]), fastest_device())
-    if added.options["asks"]:
-        function = partial(_asking, function)
     return FunctionRewards(name, function)
-
-
-def _asking(function: Any, prompt: str, answers: list[str]) -> Any:
-    return function(prompt, answers, _post)
-
-
-def _post(path: str, body: dict[str, Any]) -> Any:
-    """Send JSON to the reward server and return its reply."""
-    if not os.environ.get(URL):
-        raise UserError(f"nothing says where rewards are served; name the address in {URL}")
-    try:
-        return Connection(os.environ[URL], KEY, attempts=3).post(path, body, "answers")
-    except HarnessError as error:
-        raise HarnessError(f"the server in {URL} gave no reward: {error}") from error

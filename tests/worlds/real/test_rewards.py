@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from judge_stand_in import StandIn
 from small_checkpoints import write_armo
 
 from harness.errors import HarnessError, UserError
@@ -125,24 +123,3 @@ def test_a_model_with_a_head_of_one_s_own_is_part_of_the_identity(
     assert rewards.models_behind("owner/name") == ["owner/name"]
     width = json.loads((folder / "config.json").read_text())["hidden_size"]
     assert rewards.load(identity, "one answer").score([TALK], [["a"]]).values.tolist() == [[width]]
-
-
-def test_a_server_is_asked_where_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that rewards each text by its length."""
-
-    @reward("served", version="1", asks=True)
-    def served(prompt: str, answers: list[str], post: Any) -> list[float]:
-        return [float(n) for n in post("/pooling", {"input": answers})["data"]]
-
-    def reply(body: Any) -> Any:
-        found = {"data": [len(text) for text in body["input"]]}
-        return (404, {}, {}) if "lost" in body["input"] else found
-
-    model = rewards.load(f"served@{__name__}-1", "one answer")
-    with pytest.raises(UserError, match="name the address in HARNESS_REWARD_URL"):
-        model.score([TALK], [["a"]])
-    with StandIn(reply) as server:
-        monkeypatch.setenv("HARNESS_REWARD_URL", server.url)
-        assert model.score([TALK], [["a", "bbb"]]).values.tolist() == [[1.0, 3.0]]
-        with pytest.raises(HarnessError, match="HARNESS_REWARD_URL gave no reward"):
-            model.score([TALK], [["lost"]])
