@@ -503,7 +503,7 @@ def training_settings(hyper: OnlineTraining, online: Online, x: int) -> dict[str
     whole = size * x // online.minibatch
     stated = {"lr_scheduler", "warmup_ratio", "schedule_size", "segments", "missing_eos_penalty"}
     return {
-        **hyper.model_dump(exclude=stated),
+        **hyper.model_dump(exclude=stated, exclude_none=True),
         "schedule": hyper.lr_scheduler,
         "warmup_steps": round(hyper.warmup_ratio * whole),
         "schedule_steps": whole,

@@ -103,12 +103,17 @@ class OnlineTraining(Optimiser):
     a run is cut does not affect results."""
 
 
+class Rloo(OnlineTraining):
+    micro_batch: Count | None = None
+    """Rollouts per forward pass on a processor; null takes all of a step at once."""
+
+
 class Training(Strict):
     dpo: Dpo | None = None
     sppo: Sppo | None = None
     simpo: Simpo | None = None
     orpo: Orpo | None = None
-    rloo: OnlineTraining | None = None
+    rloo: Rloo | None = None
     oaif: OnlineTraining | None = None
 
     def get(self, algorithm: str) -> Offline | OnlineTraining | None:

@@ -48,10 +48,12 @@ class RLOO(OnlineAlgorithm):
 
     blocks: ClassVar[bool] = False
 
+    micro_batch: int | None = None
+
     def trainer(self, setup: OnlineSetup) -> Any:
         args = RLOOConfig(
             **setup.arguments,
-            **setup.place.batches(self.minibatch * self.rollouts),
+            **setup.place.batches(self.minibatch * self.rollouts, self.micro_batch),
             num_generations=self.rollouts,
             max_completion_length=self.max_new_tokens,
         )

@@ -116,8 +116,8 @@ class Placement(Strict):
             task_type="CAUSAL_LM",
         )
 
-    def batches(self, rollouts: int) -> dict[str, int]:
-        micro = self.micro_batch or self.share(rollouts)
+    def batches(self, rollouts: int, micro_batch: int | None = None) -> dict[str, int]:
+        micro = self.micro_batch or micro_batch or self.share(rollouts)
         return {
             "per_device_train_batch_size": micro,
             "gradient_accumulation_steps": accumulation(rollouts, micro, self.devices),

@@ -239,20 +239,26 @@ def test_a_reward_that_is_not_finite_stops_the_training(start: Path, tmp_path: P
 
 
 def placed(
-    algorithm: type[OnlineAlgorithm], start: Path, out: Path, place: Placement
+    algorithm: type[OnlineAlgorithm], start: Path, out: Path, place: Placement, **changes: Any
 ) -> tuple[Source, list[dict[str, float]]]:
     """Take three steps of two prompts with two rollouts each."""
-    source, logs = train(algorithm, start, start, out, last=3, place=place, rollouts=2)
+    source, logs = train(algorithm, start, start, out, last=3, place=place, rollouts=2, **changes)
     return source, [metrics for _, metrics in logs]
 
 
+@pytest.mark.parametrize(
+    ("place", "changes"),
+    [
+        (Placement(micro_batch=1, gradient_checkpointing=True, attention="eager"), {}),
+        (Placement(), {"micro_batch": 2}),
+    ],
+)
 def test_micro_batches_see_the_same_rollouts_and_take_one_step_together(
-    start: Path, tmp_path: Path
+    place: Placement, changes: dict[str, int], start: Path, tmp_path: Path
 ) -> None:
-    """Four rollouts a step at once or one by one, with activations kept or computed again."""
+    """Four rollouts a step at once or in parts, with activations kept or computed again."""
     whole, logs = placed(RLOO, start, tmp_path / "whole", Placement())
-    place = Placement(micro_batch=1, gradient_checkpointing=True, attention="eager")
-    parts, cut = placed(RLOO, start, tmp_path / "parts", place)
+    parts, cut = placed(RLOO, start, tmp_path / "parts", place, **changes)
     assert len(logs) == len(cut) == 3
     assert whole.seen[0] == parts.seen[0]
     weights = Path("model") / "model.safetensors"
