@@ -1,14 +1,8 @@
 """Evolving: generate new prompts from a selected one.
 
-Model. The creator rewrites one prompt text into another. A prompt x gets k children in one of three
-ways:
-
-- `chain`: x -> x.1 -> x.2 -> ... -> x.k, each child a rewrite of the last usable prompt before it
-  (all children are kept, x itself is not);
-- `independent`: k rewrites of x;
-- `tree`: a tree of a given depth and width k; each level makes k rewrites, and the best of them, by
-  a score of the prompt, is rewritten next; the last level's are the children. Depth 1 is
-  `independent`.
+Model. The creator rewrites one prompt text into another. A prompt x gets k children: in a chain
+x -> x.1 -> x.2 -> ... -> x.k, each child a rewrite of the last usable prompt before it (all of them
+are kept, x itself is not), or as k independent rewrites of x.
 
 An unusable rewrite is counted by its reason and retried up to `retries` times. If all fail, the
 child is dropped and the next one starts from the last usable prompt, so a chain yields at most k
@@ -21,9 +15,8 @@ User-defined methods. A world provides a plug-in's method (`harness.creator`) wi
 unusable rewrites and, if it has one, its generating model. The plug-in and its version are in the
 settings of the stages that use it.
 
-Source: paper section 3.3 and appendix A (EvolInstruct, four evolutions) and figure 11 (the tree,
-"as a trial", neither depth nor width named); distilabel's `EvolInstruct` with `num_evolutions=4,
-store_evolutions=True`, as the authors call it offline.
+Source: paper section 3.3 and appendix A (EvolInstruct, four evolutions); distilabel's
+`EvolInstruct` with `num_evolutions=4, store_evolutions=True`, as the authors call it offline.
 """
 
 from __future__ import annotations
@@ -32,7 +25,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from harness.errors import HarnessError, UserError
 from harness.extensions import CREATORS
@@ -40,9 +33,6 @@ from harness.runtime.stage import Json
 
 if TYPE_CHECKING:
     import numpy as np
-
-Shape = Literal["chain", "independent", "tree"]
-"""How the children of one prompt are derived."""
 
 
 @dataclass(frozen=True)
@@ -148,16 +138,13 @@ def evolve(
     retries: int,
     seed: int,
     iteration: int = 1,
-    shape: Shape = "chain",
-    depth: int = 1,
-    quality: Callable[[str], float] | None = None,
+    chained: bool = True,
     over: MapFn = map,
 ) -> Evolution:
     """Evolve each prompt (ids must be unique) into up to `evolutions` children.
 
     `iteration` (the eva iteration or online step) is part of the children's ids, because a prompt
-    that stays in the mix can be selected again. A tree has `depth` levels and continues from the
-    prompt of highest `quality`, the first of equals. `over` maps over the prompts.
+    that stays in the mix can be selected again. `over` maps over the prompts.
     """
     starts = list(prompts)
     for prompt_id, times in Counter(prompt.prompt_id for prompt in starts).items():
@@ -184,18 +171,11 @@ def evolve(
             result.dropped += 1
             return None
 
-        def children(root: Prompt, named: str, *, chained: bool) -> list[Prompt]:
-            made: list[Prompt] = []
-            for i in range(1, evolutions + 1):
-                new = child(made[-1] if chained and made else root, f"{named}.{i}")
-                made += [] if new is None else [new]
-            return made
-
-        root, named = start, f"{start.prompt_id}.{iteration}"
-        for level in range(1, depth):
-            offered = children(root, f"{named}.t{level}", chained=False)
-            root = max(offered, key=lambda p: quality(p.prompt), default=root)  # type: ignore[misc]
-        result.prompts = children(root, named, chained=shape == "chain")
+        made = result.prompts
+        for i in range(1, evolutions + 1):
+            parent = made[-1] if chained and made else start
+            new = child(parent, f"{start.prompt_id}.{iteration}.{i}")
+            made += [] if new is None else [new]
         return result
 
     result = Evolution()

@@ -465,7 +465,8 @@ def _of_all_segments(
     added: dict[str, Json] = {}
     if league is not None:
         # Budget and pool size are in each segment's settings.
-        kept["league"] = league.model_dump(include={"selector", "options", "seen", "grows"})
+        of_all = league.model_dump(include={"selector", "options", "grows"})
+        kept["league"] = of_all | {"seen": None}
         metric = str(league.options.get("metric", metric))
         found = SELECTORS.identity(league.selector)
         added = {"selector_plugin": found["plugin"]} if found else {}
@@ -480,7 +481,6 @@ def _of_all_segments(
         "reward_model": world.reward_model(role),
         "ranker": world.reward_model(ranked_by) if other else None,
         **creator,
-        **world.creator.tree_scorer(online),
         "online": kept,
         **(METRICS.identity(metric) if evolves or league is not None else {}),
         **added,

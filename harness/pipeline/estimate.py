@@ -97,8 +97,7 @@ def _requests(profile: Profile, stage: Stage, role: ServedRole) -> float:
 def _rewrites(online: Mapping[str, Any]) -> float:
     """Return the rewrites of a step while human prompts last; it has half as many afterward."""
     evolved = round(online.get("evolve_share", 1.0) * online["minibatch"])
-    depth = online.get("tree_depth", 1) if online.get("method") == "tree_bon" else 1
-    return float(evolved * online["n_new"] * depth)
+    return float(evolved * online["n_new"])
 
 
 def _steps(stage: Stage) -> int:

@@ -172,7 +172,6 @@ class StreamSource:
                 evolver.creator if evolver else None,
                 s["seed"],
                 rollouts=hyper.rollouts,
-                quality=creating.tree_score(s) if creating else None,
                 over=evolver.over if evolver else map,
                 value=self._oracle,
             )
@@ -196,7 +195,7 @@ class StreamSource:
             chosen = Shuffled(chosen)
         grow = None
         if evolver is not None:
-            how = {"retries": self._s["retries"], "shape": "independent", "over": evolver.over}
+            how = {"retries": self._s["retries"], "chained": False, "over": evolver.over}
             grow = partial(evolve, creator=evolver.creator, **how)
         return PromptStream(
             chosen,
@@ -206,7 +205,6 @@ class StreamSource:
             rollouts=self._hyper.rollouts,
             grow=grow,
             n_new=n_new,
-            seen=league["seen"] or chosen.view,
             embed=self._embedded,
         )
 

@@ -140,7 +140,7 @@ def evolve_stage(ctx: StageContext) -> Result:
         retries=s["retries"],
         seed=ctx.seed,
         iteration=s["iteration"],
-        shape=s.get("shape", "chain"),
+        chained=s.get("shape") != "independent",
         over=evolver.over,
     )
     if not result.prompts:

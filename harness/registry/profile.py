@@ -72,8 +72,7 @@ class CreatorModel(Strict):
     online_method: Method = "evol_instruct"
     """Evolving method for online runs, whose recipes name none."""
     scorer: str | None = None
-    """Model that scores prompts for best-of-n trees, by its name at an endpoint; null for the
-    embedded scores."""
+    """Model that sorts prompts by topic, by its name at an endpoint; null if none does."""
     retries: int = Field(ge=0)
     """Further attempts after an unusable rewrite."""
     temperature: float | None = Field(default=None, ge=0)

@@ -131,7 +131,6 @@ class Creator(Strict):
 
 
 SelectorName = Annotated[str, OneOf(SELECTORS)]
-Seen = Literal["raw", "beat", "rank"]
 Budget = Literal["steps", "rollouts", "tokens"]
 
 
@@ -147,8 +146,6 @@ class League(Strict):
     selector: SelectorName = "uniform"
     options: dict[str, bool | int | float | str] = Field(default={})
     """The selector's non-default settings."""
-    seen: Seen | None = None
-    """How the selector sees rewards; null for its own default."""
     grows: bool = False
     """Whether the creator rewrites the better half of each mini-batch, `n_new` times each, into the
     pool. Ours: the same creator for all, so that only the choice of parents differs."""
@@ -177,18 +174,16 @@ class League(Strict):
 
     def canonical(self) -> dict[str, Any]:
         """Return the settings that matter."""
-        return self.model_dump(exclude={"mark"}) | {"mark": self.ends}
+        return self.model_dump(exclude={"mark"}) | {"seen": None, "mark": self.ends}
 
-
-TREE_DEPTH = 2
-"""Levels of a best-of-n tree of width `n_new`. Ours: figure 11 names neither."""
 
 WEIGHT_FLOOR = 0.01
 """Minimum min-max weight in the buffer. Ours: without one, the least informative prompt is never
 drawn."""
 
 BUFFER_RULES: Mapping[str, Any] = {
-    "tree_depth": TREE_DEPTH,
+    "method": "independent",
+    "tree_depth": 2,
     "human_order": "one_pass",
     "buffer_holds": "evolved",
     "weight_floor": WEIGHT_FLOOR,
@@ -227,8 +222,6 @@ class Online(Strict):
     """Prompts per mini-batch. Paper appendix A (8)."""
     buffer: float = Field(default=0.32, gt=0)
     """Buffer size in multiples of x. Paper appendix A (3,200 prompts at x = 10,000)."""
-    method: Literal["independent", "tree_bon"] = "independent"
-    """Independent rewrites of one parent, or tree best-of-n. Paper appendix A, figure 11."""
     warm_up: float | None = Field(default=None, gt=0)
     """Human prompts in the warm-up, in multiples of x; null: until the buffer is full. Ours: paper
     appendix A says "3200, i.e. 400 iterations", but 16 rewrites a step fill 3,200 in 200."""

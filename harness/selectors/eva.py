@@ -44,9 +44,9 @@ from numpy.typing import ArrayLike
 from pydantic import model_validator
 
 from harness.errors import HarnessError, UserError
-from harness.eva.evolving import MapFn, Prompt, Rewriter, Shape, evolve
+from harness.eva.evolving import MapFn, Prompt, Rewriter, evolve
 from harness.eva.informativeness import Floats, check_rewards, informativeness, select, weights
-from harness.registry.recipe import TREE_DEPTH, WEIGHT_FLOOR, Online
+from harness.registry.recipe import WEIGHT_FLOOR, Online
 from harness.selectors.selector import (
     BufferEntry,
     Context,
@@ -149,11 +149,6 @@ class StreamSettings(Online):
     def warm_up_steps(self) -> int | None:
         """Number of warm-up steps, or None if it lasts until the buffer is full."""
         return None if self.warm_up is None else round(self.warm_up * self.x / self.minibatch)
-
-    @property
-    def shape(self) -> Shape:
-        """How the rewrites of a prompt are related."""
-        return "tree" if self.method == "tree_bon" else "independent"
 
     @property
     def from_buffer(self) -> int:
@@ -283,22 +278,13 @@ def eva_stream(
     seed: int,
     *,
     rollouts: int = 0,
-    quality: Callable[[str], float] | None = None,
     over: MapFn = map,
     value: Value | None = None,
 ) -> PromptStream:
     """Return eva's stream on the shuffled human prompts D, or on these alone without a creator."""
     grow = None
     if creator is not None:
-        grow = partial(
-            evolve,
-            creator=creator,
-            retries=settings.retries,
-            shape=settings.shape,
-            depth=TREE_DEPTH if settings.shape == "tree" else 1,
-            quality=quality,
-            over=over,
-        )
+        grow = partial(evolve, creator=creator, retries=settings.retries, chained=False, over=over)
     return PromptStream(
         Eva(settings, creates=creator is not None, value=value),
         Pool(human, settings.capacity),

@@ -33,12 +33,14 @@ from numpy.typing import ArrayLike
 from harness.errors import HarnessError
 from harness.eva.evolving import Prompt
 from harness.eva.informativeness import Floats, weights
-from harness.registry.recipe import Seen
 
 Phase = Literal["train", "screen", "insertion"]
 """Purpose of rollouts: training, deciding what to train on, or scoring new pool entries."""
 
 Eviction = Literal["oldest", "least_informative"]
+
+Seen = Literal["raw", "beat", "rank"]
+"""How a selector sees rewards."""
 
 LATELY = 2048
 """Number of recent rewards that a view remembers."""

@@ -16,7 +16,6 @@ from numpy.typing import ArrayLike
 from harness.errors import HarnessError
 from harness.eva.evolving import Evolution, Prompt
 from harness.eva.informativeness import Floats, check_rewards
-from harness.registry.recipe import Seen
 from harness.selectors.selector import (
     BufferEntry,
     Context,
@@ -85,7 +84,6 @@ class PromptStream:
         rollouts: int = 0,
         grow: Grow | None = None,
         n_new: int = 0,
-        seen: Seen = "raw",
         embed: Embed = _no_embedding,
     ) -> None:
         """Begin a run that trains on `rollouts` per prompt; with `grow`, picked ones evolve."""
@@ -93,7 +91,7 @@ class PromptStream:
         self.phase = selector.opens
         self.pool = pool
         self.selector = selector
-        self.view = View(seen)
+        self.view = View(selector.view)
         self._seed = seed
         self._minibatch = minibatch
         self._rollouts = rollouts

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from harness.eva.evolving import MapFn, Rewriter
     from harness.models.reward_model import Reads, Rewards
     from harness.registry.profile import Profile
-    from harness.registry.recipe import Online, RewardRole
+    from harness.registry.recipe import RewardRole
 
 Settings = dict[str, Json]
 """Stage settings that identify something."""
@@ -91,9 +91,6 @@ class Creation(Protocol):
     """What rewrites a profile's prompts."""
 
     def identity(self, method: str, /) -> Settings: ...
-
-    def tree_scorer(self, online: Online) -> Settings:
-        """Return the prompt scorer and its questions if best-of-n trees are grown, else {}."""
 
 
 class World(Protocol):
@@ -165,9 +162,6 @@ class Runtime(Protocol):
         self, settings: Mapping[str, Json], done: Callable[[int], None] | None = None
     ) -> Evolver:
         """Return a creator; `done` gets the number of prompts it evolved, if concurrently."""
-
-    def tree_score(self, settings: Mapping[str, Json]) -> Callable[[str], float] | None:
-        """Return the prompt scorer for best-of-n trees, or None if no trees are grown."""
 
     def prompt_metrics(self) -> Mapping[str, Callable[[str], float]]:
         """Return the metrics of prompt text logged while a policy is trained, by name."""

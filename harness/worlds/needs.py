@@ -200,9 +200,8 @@ def served_here(profile: Profile, role: ServedRole, model: str) -> Served | None
 def asked_by(stage: Stage) -> Iterator[tuple[ServedRole, str]]:
     """Yield (role, model) for every model that a stage queries."""
     s = stage.settings
-    for setting, role in (("rewriting", "creator"), ("scorer", "scorer")):
-        if setting in s:
-            yield cast(ServedRole, role), str(cast(Settings, s[setting])["model"])
+    if "rewriting" in s:
+        yield "creator", str(cast(Settings, s["rewriting"])["model"])
     judge = str(s.get("judge", ""))
     if stage.kind in ("rate", "topics") and not files.has(judge):
         yield "scorer", judge

@@ -171,7 +171,7 @@ MISSING_OF_TABLE4 = {
     *("benchmark arena_hard", "benchmark alpaca_eval", "benchmark mt_bench"),
     *("creator gemini-1.5-pro", "judge gpt-4-1106-preview", "judge gpt-4"),
 }
-"""Neither topics nor best-of-n trees, so no scorer; the pointwise reward model alone."""
+"""No topics, so no scorer; the pointwise reward model alone."""
 
 
 @pytest.mark.usefixtures("no_network")

@@ -103,22 +103,6 @@ def test_a_chain_depends_on_no_other_prompt(ids: set[str], data: st.DataObject) 
     assert len(alone) == 4 * len(some)
 
 
-def test_a_tree_grows_on_from_the_best_of_each_level() -> None:
-    """Of x2, x9 and x4 the second is the best, of x91, x95 and x97 the third; its own are kept."""
-    digits = iter("294157386")
-
-    class Counting:
-        def rewrite(self, prompt: str, rng: np.random.Generator) -> Rewrite:
-            return Rewrite(prompt + next(digits), "append")
-
-    tree: Any = {"evolutions": 3, "retries": 0, "seed": 0, "shape": "tree", "depth": 3}
-    found = evolve([Prompt("p", "x")], Counting(), quality=lambda t: float(t[1:]), **tree)
-    assert [child.prompt for child in found.prompts] == ["x973", "x978", "x976"]
-    assert [child.prompt_id for child in found.prompts] == ["p.1.1", "p.1.2", "p.1.3"]
-    assert {child.parent_id for child in found.prompts} == {"p.1.t2.3"}
-    assert found.attempts == 9
-
-
 def test_another_seed_gives_another_chain() -> None:
     assert run(Appending(), seed=1).prompts != run(Appending(), seed=2).prompts
 

@@ -111,19 +111,6 @@ def test_a_child_can_inherit_its_parents_informativeness() -> None:
         assert held.informativeness == parents[str(held.prompt.parent_id)]
 
 
-@pytest.mark.parametrize(
-    ("changes", "generation", "attempts"),
-    [({"method": "tree_bon", "child_score": "parent"}, 2, 32), ({}, 1, 16)],
-)
-def test_a_tree_keeps_the_children_of_its_best_child_and_what_is_no_tree_has_no_depth(
-    changes: dict[str, Any], generation: int, attempts: int
-) -> None:
-    _, done = step(stream(**changes))
-    assert len(done.evolved.prompts) == 16
-    assert {child.generation for child in done.evolved.prompts} == {generation}
-    assert done.evolved.attempts == attempts
-
-
 def test_a_value_takes_the_metrics_place_for_who_is_evolved() -> None:
     """By the numbers of h0 to h7, halved if odd: 6, 4, 3.5 and 2.5 are the most; not by rewards."""
 

@@ -1,7 +1,7 @@
 """Laws of runs whose prompts or creator come from outside the embedded world.
 
 The policy, the rewards and the benchmarks stay embedded, so that a run takes seconds; a file gives
-the human prompts, and a stand-in endpoint rewrites and scores them.
+the human prompts, and a stand-in endpoint rewrites them.
 """
 
 from __future__ import annotations
@@ -44,10 +44,9 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("creators")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HARNESS_WORK", str(folder / "work"))
-        for role in ("CREATOR", "SCORER"):
-            patch.setenv(f"HARNESS_{role}_URL", "http://127.0.0.1:9/v1")
-            for name in ("KEY", "PRICE", "CONCURRENCY"):
-                patch.delenv(f"HARNESS_{role}_{name}", raising=False)
+        patch.setenv("HARNESS_CREATOR_URL", "http://127.0.0.1:9/v1")
+        for name in ("KEY", "PRICE", "CONCURRENCY"):
+            patch.delenv(f"HARNESS_CREATOR_{name}", raising=False)
         yield folder / "work"
 
 
@@ -61,7 +60,6 @@ def profile(work: Path, micro: Profile) -> Profile:
         "source": "stand-in/writer",
         "methods": ("evol_instruct", "self_instruct", "appendix_f"),
         "online_method": "appendix_f",
-        "scorer": "stand-in/scorer",
         "temperature": 0.9,
         "max_new_tokens": 99,
     }
@@ -80,8 +78,8 @@ def planned(profile: Profile, seed: int = 0, **creator: Any) -> Run:
     return Planner(world_of(profile)).run("run", recipe, seed)
 
 
-def online(profile: Profile, **settings: Any) -> Run:
-    block = {"minibatch": 4, "buffer": 0.5, "n_new": 2, "n_new_bootstrap": 1, **settings}
+def online(profile: Profile) -> Run:
+    block = {"minibatch": 4, "buffer": 0.5, "n_new": 2, "n_new_bootstrap": 1}
     recipe = Recipe.model_validate({"algorithm": "rloo", "online": block})
     return Planner(world_of(profile)).run("run", recipe, 0)
 
@@ -92,14 +90,9 @@ def stage_of(run: Run, kind: str) -> Stage:
 
 
 def rewrite(body: Any) -> Any:
-    """What the embedded creator makes of the prompt in a message; a refusal where it fails.
-
-    Asked to score a prompt, it says how long that is.
-    """
+    """What the embedded creator makes of the prompt in a message; a refusal where it fails."""
     message = body["messages"][-1]["content"]
     prompt = message.partition("<prompt>\n")[2].partition("\n</prompt>")[0]
-    if body["model"] == "stand-in/scorer":
-        return completion(json.dumps({"score": 1 + len(prompt) % 5}))
     made = EmbeddedCreator().rewrite(prompt, np.random.default_rng(digest(body)))
     if made.prompt is None:
         return completion("I'm sorry, but I can't help with that.")
@@ -204,22 +197,19 @@ def test_a_stage_that_broke_off_asked_only_for_what_was_missing(finished: Finish
     assert (cost["prompt_tokens"], cost["completion_tokens"]) == (100 * calls, 10 * calls)
 
 
-def test_online_a_tree_grows_through_endpoints(
+def test_online_rewrites_come_through_endpoints(
     profile: Profile, work: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Four steps: each evolves 2 of 4 prompts, 2 rewrites for each of 2 levels."""
-    run = online(profile, method="tree_bon")
+    run = online(profile)
     (segment,) = run.training
     assert str(segment.settings["creator"]).startswith("stand-in/writer/appendix_f@")
     with StandIn(rewrite) as server:
-        for role in ("CREATOR", "SCORER"):
-            monkeypatch.setenv(f"HARNESS_{role}_URL", server.url)
+        monkeypatch.setenv("HARNESS_CREATOR_URL", server.url)
         store = compute(work, segment)
         asked = Counter(body["model"] for body in server.bodies)
     said = summary(store, segment)
     assert said["creator_calls"] == asked["stand-in/writer"]
     assert said["children"] > 0
-    assert asked["stand-in/scorer"] >= 2
     methods = {r["method"] for r in rows(store, segment, "trained") if r["generation"] > 0}
     assert set() < methods <= set(load_scheme("appendix_f").methods)
 

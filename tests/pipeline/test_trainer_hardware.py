@@ -20,7 +20,7 @@ from harness.training.placement import Placement
 from harness.worlds.lookup import world_of
 
 DPO = Recipe(algorithm="dpo", chain=("human",))
-RLOO = Recipe(algorithm="rloo", online=Online(prompts="human", method="independent"))
+RLOO = Recipe(algorithm="rloo", online=Online(prompts="human"))
 LORA = {"rank": 8, "alpha": 16, "targets": ["q_proj"]}
 
 

@@ -356,13 +356,14 @@ def streamed(name: str, seed: int = 0, *, n_new: int = 0, shuffled: bool = False
     pool = Pool(prompts(24), 24)
     chosen: Selector = SELECTORS.load(name).made({}, Sizes(4, 24, n_new))
     chosen = Shuffled(chosen) if shuffled else chosen
-    grow = partial(evolve, creator=Writer(), retries=0, shape="independent") if n_new else None
+    grow = partial(evolve, creator=Writer(), retries=0, chained=False) if n_new else None
 
     def embed(some: Sequence[Prompt]) -> Any:
         return np.array([[1.0, len(p.prompt) / 10] for p in some])
 
-    more: dict[str, Any] = {"seen": chosen.view, "embed": embed}
-    return PromptStream(chosen, pool, seed, minibatch=4, rollouts=6, grow=grow, n_new=n_new, **more)
+    return PromptStream(
+        chosen, pool, seed, minibatch=4, rollouts=6, grow=grow, n_new=n_new, embed=embed
+    )
 
 
 def rolled(some: Sequence[Prompt], n: int, phase: str) -> list[Group]:

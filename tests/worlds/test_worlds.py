@@ -92,9 +92,6 @@ def test_the_embedded_runtime_reads_what_settings_mean() -> None:
     runtime = runtime_of("micro-3/theta0@0")
     model = runtime.rewards(files.card().identity("rm_pointwise"), "one answer", "float32")
     assert model.weights == "embedded"
-    score = runtime.tree_score({})
-    assert score is not None
-    assert score(READABLE) == quality(READABLE)
     assert runtime.prompt_metrics()["complexity"](READABLE) == 2.0
     assert HubRuntime().prompt_metrics() == {}
     source = files.card().identity("prompts")

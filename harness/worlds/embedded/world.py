@@ -11,7 +11,7 @@ from harness.errors import HarnessError
 from harness.eva.evolving import OwnCreator, own_method, plugin_settings
 from harness.extensions import BENCHMARKS
 from harness.registry.profile import WORLD, Profile
-from harness.registry.recipe import Online, Reach, RewardRole
+from harness.registry.recipe import Reach, RewardRole
 from harness.runtime.stage import Json, StageContext
 from harness.serving.engines import identity
 from harness.worlds import (
@@ -72,9 +72,6 @@ class EmbeddedPrompts:
 class EmbeddedCreation:
     def identity(self, scheme: str) -> dict[str, Json]:
         return {"creator": f"{files.card().version}/{scheme}", **plugin_settings(scheme)}
-
-    def tree_scorer(self, online: Online) -> dict[str, Json]:
-        return {}  # a prompt is scored from its text alone
 
 
 @dataclass
@@ -166,9 +163,6 @@ class EmbeddedRuntime:
             return Evolver(OwnCreator(own, lambda text, parent, _told: why_unusable(text, parent)))
         reach = cast(Reach, settings.get("reach", "topic"))
         return Evolver(embedded_creator(str(settings["creator"]), reach))
-
-    def tree_score(self, settings: Mapping[str, Json]) -> Callable[[str], float]:
-        return oracle.quality
 
     def prompt_metrics(self) -> Mapping[str, Callable[[str], float]]:
         return {"complexity": oracle.complexity}

@@ -6,8 +6,7 @@ not imputed. A stage's settings fix the wording (by digest) and the sampling.
 
 Complexity and quality range from 1 to 5, and each prompt is judged on its own. The paper's judge
 ranks prompts in batches of unstated size, so a score there depends on the rest of the batch. The
-best prompt of a best-of-n tree has the highest sum of both (figure 11). The wording is ours; the
-scale and the components of quality are the paper's.
+wording is ours; the scale and the components of quality are the paper's.
 
 The paper's figures 6 and 12 sort prompts into topics without listing them; the authors' code has
 nine, named by a language model. Ours are MT-Bench's eight categories, which the paper uses in its
@@ -26,7 +25,6 @@ from typing import Any, Generic, TypeVar, cast
 
 from harness.endpoint.access import model_of
 from harness.endpoint.client import Done, ServedModel, cost_of, work_through
-from harness.endpoint.errors import UnansweredError
 from harness.endpoint.request import ChatRequest, Message
 from harness.errors import HarnessError
 from harness.foreign import ForeignTextError, read_json
@@ -152,36 +150,6 @@ SCORES: Mapping[str, PromptQuestion[int]] = {"complexity": COMPLEXITY, "quality"
 """The two columns of table 7."""
 
 
-def scorer_of(
-    model: str,
-    sampling: Mapping[str, Json],
-    asked: Json,
-    questions: Mapping[str, PromptQuestion[Any]],
-) -> ServedModel:
-    """Return a stage's scorer, after checking that it was planned with these questions."""
-    if asked != [question.identity(model, sampling) for question in questions.values()]:
-        raise HarnessError(
-            "the stage asks a scorer other questions than this version has; plan the run again"
-        )
-    return model_of("scorer", model, sampling)
-
-
-def tree_score(scorer: ServedModel) -> Callable[[str], float]:
-    """Return complexity plus quality, by which best-of-n trees grow; -inf where one is missing."""
-
-    def score(text: str) -> float:
-        try:
-            values = [ask(scorer, question, text)[0] for question in SCORES.values()]
-        except UnansweredError as error:
-            if not error.refused:
-                raise
-            return float("-inf")
-        known = [value for value in values if value is not None]
-        return float(sum(known)) if len(known) == len(values) else float("-inf")
-
-    return score
-
-
 TOPICS: Mapping[str, str] = {
     "coding": "writing, explaining or mending programs, queries, configuration or markup",
     "math": "calculation, equations, proofs, probability, quantities that have to be worked out",
@@ -265,7 +233,12 @@ def _asked(
 ) -> list[tuple[str, str, Any]]:
     """Ask about a stage's prompts; return (question, prompt id, value), and write the summary."""
     model, sampling = str(ctx.settings["judge"]), cast(dict[str, Json], ctx.settings["sampling"])
-    scorer = scorer_of(model, sampling, ctx.settings["asked"], questions)
+    known = [question.identity(model, sampling) for question in questions.values()]
+    if ctx.settings["asked"] != known:
+        raise HarnessError(
+            "the stage asks a scorer other questions than this version has; plan the run again"
+        )
+    scorer = model_of("scorer", model, sampling)
     prompts = stage_io.read_prompts(ctx.inputs["prompts"])
     texts = [row["prompt"] for row in prompts]
     found = {

@@ -19,7 +19,7 @@ from harness.eva.evolving import OwnCreator, own_method, plugin_settings
 from harness.extensions import CREATORS, REWARDS
 from harness.project import work_dir
 from harness.registry.profile import INSTRUCTIONS, REWARD_JUDGE, WORLD, Profile, PromptSettings
-from harness.registry.recipe import Online, RewardRole
+from harness.registry.recipe import RewardRole
 from harness.registry.serving import Served, ServedRole
 from harness.runtime.stage import Json, StageContext, fingerprint_of
 from harness.serving.engines import identity as engine_identity
@@ -101,7 +101,7 @@ class HubPrompts:
 
 @dataclass
 class EndpointCreation:
-    """Rewrites a profile's prompts, and scores those of best-of-n trees."""
+    """Rewrites a profile's prompts."""
 
     profile: Profile
 
@@ -125,21 +125,6 @@ class EndpointCreation:
         return {
             "creator": f"{model.source}/{scheme}@{templates.digest[:DIGITS]}",
             "rewriting": {**rewriting, "templates": templates.model_dump()},
-        }
-
-    def tree_scorer(self, online: Online) -> Settings:
-        grows = online.prompts == "eva" and online.method == "tree_bon"
-        if not grows:
-            return {}
-        model = self.profile.creator.scorer
-        if model is None:
-            raise UserError(
-                f"the profile `{self.profile.name}` has no model that scores prompts, by which "
-                "best-of-n trees grow; name one in `creator.scorer`"
-            )
-        asked: Json = [question.identity(model) for question in scoring.SCORES.values()]
-        return {
-            "scorer": {"model": model, "asked": asked, **_served_as(self.profile, "scorer", model)}
         }
 
 
@@ -291,15 +276,6 @@ class HubRuntime:
             else OwnCreator(own, why_unusable, partial(creator.replied, generator))
         )
         return Evolver(writer, creator.at_once(served, done), served.client)
-
-    def tree_score(self, settings: Mapping[str, Json]) -> Callable[[str], float] | None:
-        if "scorer" not in settings:
-            return None
-        named = cast(dict[str, Any], settings["scorer"])
-        scorer = scoring.scorer_of(
-            str(named["model"]), scoring.SETTINGS, named["asked"], scoring.SCORES
-        )
-        return scoring.tree_score(scorer)
 
     def prompt_metrics(self) -> Mapping[str, Callable[[str], float]]:
         return {}

@@ -19,7 +19,6 @@ from harness.worlds.real.scoring import (
     ask_about_all,
     read_score,
     read_topic,
-    tree_score,
 )
 
 PROMPTS = [f"What is the number {i} good for?" for i in range(20)]
@@ -125,22 +124,3 @@ def test_what_identifies_a_score_is_model_and_wording() -> None:
     names.add(QUALITY.identity("a", {"temperature": 0.5}))
     assert len(names) == 4
     assert COMPLEXITY.identity("a").startswith("a/complexity@")
-
-
-def test_a_tree_grows_from_what_is_most_complex_and_best(tmp_path: Path) -> None:
-    """Sums are 2 + 5 = 7 and 4 + 4 = 8; without one of the two scores a prompt cannot win."""
-    given = {("odd", 0): 2, ("odd", 1): 5, ("even", 0): 4, ("even", 1): 4, ("lost", 0): 5}
-
-    def reply(body: Any) -> Any:
-        text = body["messages"][0]["content"]
-        name = next(name for name in ("odd", "even", "lost", "barred") if f"\n{name}\n" in text)
-        if name == "barred":
-            return 400, {"error": {"message": "filtered"}}, {}
-        score = given.get((name, int("how good" in text)))
-        return completion("no idea" if score is None else json.dumps({"score": score}))
-
-    with StandIn(reply) as server:
-        score = tree_score(judge_of(server, tmp_path))
-        assert (score("odd"), score("even")) == (7.0, 8.0)
-        assert score("lost") == score("barred") == float("-inf")
-        assert max(["lost", "odd", "even", "barred"], key=score) == "even"
