@@ -68,13 +68,12 @@ def _in_short(able: Sequence[str]) -> str:
 def show(name: common.TableArgument, as_json: common.JsonOption = False) -> None:
     """Show what a table asks, its rows with their recipes, and what the paper prints."""
     from harness.overview import ShownFigure, show_table
-    from harness.registry.declared import all_figures, named_table
-    from harness.registry.figures import find_figure
+    from harness.registry.declared import named_figure, named_table
     from harness.selection.experiment import is_figure
 
     if is_figure(name):
-        figure = find_figure(all_figures(), name)
-        emit(ShownFigure.model_validate({"figure": figure}), as_json, _figure)
+        shown = ShownFigure.model_validate({"figure": named_figure(name)})
+        emit(shown, as_json, _figure)
         return
     table, _ = named_table(name)
     emit(show_table(table), as_json, lambda shown: _table(shown.table))

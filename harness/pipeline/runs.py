@@ -101,7 +101,7 @@ def plan_table(
         for seed in seeds
         for run_id, (recipe, kind) in recipes.items()
     }
-    study = None if table.study is None else plan_study(planner, table, wanted, seeds)
+    study = None if table.reward_model_study is None else plan_study(planner, table, wanted, seeds)
     return TableRuns(table, profile, tuple(seeds), wanted, runs, study)
 
 

@@ -28,7 +28,7 @@ from harness.registry.documents import (
     yaml_files,
 )
 from harness.registry.figures import Figure, load_figures
-from harness.registry.profile import Profile, find_profile, profile_files, read_profiles
+from harness.registry.profile import Profile, profile_files, read_profiles
 from harness.registry.recipe import Recipe, defaults, flattened, leaves
 from harness.registry.schema import Column, Row, Table
 from harness.strict import Strict
@@ -79,15 +79,6 @@ def table_files(dirs: Sequence[Path] | None = None) -> list[Path]:
     files = [(path, path.relative_to(folder)) for folder in folders for path in yaml_files(folder)]
     found = [path for path, name in files if name not in _OTHERS and name.parts[0] != "figures"]
     return at_least_one(found, folders, "table")
-
-
-def find_table(tables: Mapping[str, Table], name: str) -> Table:
-    if name == "table3":
-        raise UserError(
-            "table 3 of the paper defines the informativeness metrics and has no numbers; they are "
-            "in `harness/eva/informativeness.py`, and `table4` compares them"
-        )
-    return find("table", tables, name)
 
 
 def natural(name: str) -> list[tuple[int, str]]:
@@ -142,8 +133,8 @@ def _references(document: Document, table: Table) -> Iterator[Problem]:
                 yield document.wrong(("rows", i, "kind"), f"{text}; change one of them")
     if table.controls and table.id != CONTROLS:
         yield document.wrong(("controls",), f"only the table `{CONTROLS}` declares them")
-    if table.study is not None:
-        named.append((("study", "column"), "column", table.study.column))
+    if table.reward_model_study is not None:
+        named.append((("reward_model_study",), "column", table.reward_model_study))
     for i, control in enumerate(table.controls):
         named.append((("controls", i, "column"), "column", control.column))
         named += [(("controls", i, "rows"), "row", name) for name in control.rows]
@@ -358,7 +349,7 @@ def named_profile(name: str) -> Profile:
     path = own_file(name)
     if path is None:
         _look_beside("profile", name, all_profiles())
-        return find_profile(all_profiles(), name)
+        return find("profile", all_profiles(), name)
     (profile,) = read_profiles([path]).values()
     shipped = all_profiles().get(profile.name)
     if shipped is not None and shipped.model_dump() != profile.model_dump():
@@ -369,11 +360,20 @@ def named_profile(name: str) -> Profile:
     return profile
 
 
+def named_figure(name: str) -> Figure:
+    return find("figure", all_figures(), name)
+
+
 def named_table(name: str) -> tuple[Table, Mapping[str, Table]]:
     path = own_file(name)
     if path is None:
+        if name == "table3":
+            raise UserError(
+                "table 3 of the paper defines the informativeness metrics and has no numbers; they "
+                "are in `harness/eva/informativeness.py`, and `table4` compares them"
+            )
         _look_beside("table", name, all_tables())
-        return find_table(all_tables(), name), all_tables()
+        return find("table", all_tables(), name), all_tables()
     tables = load_tables(more=path)
     return tables[path.stem], tables
 

@@ -174,10 +174,6 @@ MODELS: Mapping[str, type[Figure]] = {
 """The model of each kind of figure."""
 
 
-def find_figure(figures: Mapping[str, Figure], name: str) -> Figure:
-    return documents.find("figure", figures, name)
-
-
 def load_figures(
     tables: Mapping[str, Table] | None, folder: Path | None = None
 ) -> dict[str, Figure]:

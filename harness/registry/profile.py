@@ -7,7 +7,7 @@ the paper's settings from assumptions.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Literal
@@ -380,7 +380,7 @@ def table_at(table: Table, profile: Profile) -> Table:
         for control in table.controls
         if control.column in known
     ]
-    told = table.model_dump(exclude={"columns", "controls", "study"})
+    told = table.model_dump(exclude={"columns", "controls", "reward_model_study"})
     rows = [{**row, "values": {}, "printed_notes": {}} for row in told["rows"]]
     return Table.model_validate({**told, "rows": rows, "columns": columns, "controls": controls})
 
@@ -429,7 +429,7 @@ def lacking_rows(table: Table, profile: Profile) -> dict[str, str]:
 
 def _study_unsupported(table: Table, profile: Profile, rows: Sequence[Row] | None) -> list[str]:
     """Return why a profile cannot measure reward models, for a table that studies them."""
-    if table.study is None or profile.in_embedded_world:
+    if table.reward_model_study is None or profile.in_embedded_world:
         return []
     recipes = [table.recipe_of(row, table.columns[0]) for row in rows or table.rows]
     if all(recipe.is_base for recipe in recipes):
@@ -497,7 +497,3 @@ def read_profiles(files: Iterable[Path]) -> dict[str, Profile]:
     if problems:
         raise documents.RegistryError(problems)
     return profiles
-
-
-def find_profile(profiles: Mapping[str, Profile], name: str) -> Profile:
-    return documents.find("profile", profiles, name)

@@ -143,16 +143,6 @@ class Row(Strict):
         return self.run if self.run is not None else (self.run_by_column or {})[column.id]
 
 
-class TableStudy(Strict):
-    """What is measured of a table's rows besides their columns."""
-
-    of: Literal["reward_models"]
-    """Each row's reward model: its accuracy on held-out pairs, the oracle score of its best of n
-    base-policy answers, and how each ranks the reward models compared with the rows' gains."""
-    column: Id
-    """The column whose gains are ranked."""
-
-
 class Control(Strict):
     """A result that must hold if experiments about prompts can detect anything at a profile."""
 
@@ -237,7 +227,9 @@ class Table(Strict):
     recipe: dict[str, Any] = Field(default={})
     """Settings shared by all rows except the base model."""
     rows: Annotated[tuple[Row, ...], Field(min_length=1)]
-    study: TableStudy | None = None
+    reward_model_study: Id | None = None
+    """Column by whose gains each row's reward model is ranked, as it is by its accuracy on held-out
+    pairs and by the oracle's score of its best of n base-policy answers; null for no study."""
     controls: tuple[Control, ...] = ()
     """What must hold for verdicts about prompts to be admissible; only in the `controls` table."""
     leagues: tuple[LeagueRows, ...] = ()

@@ -297,10 +297,10 @@ class KnownControls:
         found: dict[str, Scores] = {}
         for table in declared.all_tables().values():
             folder = self._results_dir / self.profile.name / table.id
-            if table.study is None or not (folder / REPORT).is_file():
+            if table.reward_model_study is None or not (folder / REPORT).is_file():
                 continue
             scores = RunScores(read_published(folder)[1], [SEED])
-            column = table.column(table.study.column)
+            column = table.column(table.reward_model_study)
             for row in table.rows:
                 own = scores.of_run(row.run_id(column), ACCURACY)
                 found |= {} if own is None else {row.id: own}

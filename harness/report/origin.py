@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from harness.pipeline.factory import reward_models_named
 from harness.report.model import Origin
 from harness.runtime import Manifest, Stage, Store
+from harness.runtime.plan import inputs_first
 
 if TYPE_CHECKING:
     from harness.pipeline.algorithm import Run
@@ -30,7 +31,7 @@ def origin_of(
         )
         for name in benchmarks
     }
-    stages = list(behind(table_runs.targets))
+    stages = list(inputs_first(table_runs.targets))
     found = [(stage, store.find(stage.fingerprint)) for stage in stages]
     done = [(stage, manifest) for stage, manifest in found if manifest is not None]
     manifests = [manifest for _, manifest in done]
@@ -95,25 +96,13 @@ def stage_summary(store: Store, stage: Stage) -> dict[str, Any]:
     return found
 
 
-def behind(targets: Iterable[Stage]) -> Iterator[Stage]:
-    """Yield the targets and all their dependencies, each stage once."""
-    seen: set[str] = set()
-    waiting = list(targets)
-    while waiting:
-        stage = waiting.pop()
-        if stage.fingerprint not in seen:
-            seen.add(stage.fingerprint)
-            waiting.extend(stage.inputs.values())
-            yield stage
-
-
 JUDGING = ("answer", "judge", "rate")
 """Kinds of stages that evaluate a run's policy or prompts."""
 
 
 def made_by(run: Run) -> list[Stage]:
     """Return the stages that produce a run's policy or prompts, without those that judge them."""
-    return [stage for stage in behind(run.targets) if stage.kind not in JUDGING]
+    return [stage for stage in inputs_first(run.targets) if stage.kind not in JUDGING]
 
 
 def makers_of(runs: Iterable[Run], store: Store) -> dict[str, tuple[str, ...]]:

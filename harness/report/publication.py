@@ -228,12 +228,6 @@ def write_index(results_dir: Path, index: Index) -> None:
     write_whole(results_dir / INDEX, text)
 
 
-def published_folders(results_dir: Path, kind: str = "table") -> list[Path]:
-    """Return the folders of a kind's publications, sorted by location."""
-    index = read_index(results_dir) if (results_dir / INDEX).exists() else {}
-    return [results_dir / place for place, entry in index.items() if entry.kind == kind]
-
-
 _NAMES = ("row", "column", "panel", "series", "at", "score", "id", "first", "second")
 """Keys that identify an item in a list."""
 

@@ -54,9 +54,9 @@ def read_study(runs: TableRuns, store: Store) -> Measured:
 
 def study_of(runs: TableRuns, store: Store, measured: Measured) -> Study | None:
     study, table = runs.study, runs.table
-    if study is None or table.study is None:
+    if study is None or table.reward_model_study is None:
         return None
-    column, failures, models = table.column(table.study.column), Failures(store), []
+    column, failures, models = table.column(table.reward_model_study), Failures(store), []
     benchmark = benchmark_of(runs.profile, column.reads) or ""
     for row in runs.rows:
         if (role := study.roles.get(row.id)) is None or row.baseline is None:

@@ -28,7 +28,7 @@ class Plan:
 
     def __init__(self, targets: Iterable[Stage]) -> None:
         self.targets = tuple({stage.fingerprint: stage for stage in targets}.values())
-        self.stages = tuple(_inputs_first(self.targets))
+        self.stages = tuple(inputs_first(self.targets))
         self.dependants: dict[str, list[Stage]] = {stage.fingerprint: [] for stage in self.stages}
         self.sorts: dict[str, Sort] = {}
         for stage in self.stages:
@@ -81,7 +81,7 @@ class Plan:
         return chains
 
 
-def _inputs_first(targets: Iterable[Stage]) -> Iterator[Stage]:
+def inputs_first(targets: Iterable[Stage]) -> Iterator[Stage]:
     """Yield each distinct stage once, after its inputs (iteratively, since chains can be long)."""
     seen: set[str] = set()
     for target in targets:

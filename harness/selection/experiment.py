@@ -17,7 +17,6 @@ from harness import project
 from harness.errors import HarnessError, UserError
 from harness.project import work_dir
 from harness.registry import declared
-from harness.registry.figures import find_figure
 from harness.registry.profile import Profile, table_at
 from harness.registry.schema import Table
 from harness.runtime import LOCAL, EngineOptions
@@ -298,7 +297,7 @@ def select(
             raise UserError(f"rows are those of one table; name that table instead of `{name}`")
         tables = tuple(declared.members(name, known))
     elif is_figure(name):
-        figure = find_figure(declared.all_figures(), name)
+        figure = declared.named_figure(name)
         if wanted is not None:
             raise UserError(f"`{name}` names its own rows; leave yours out")
     else:

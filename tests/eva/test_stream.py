@@ -51,7 +51,7 @@ def humans(count: int) -> list[Prompt]:
 
 
 def stream(count: int = 200, seed: int = 0, fails: int = 0, **changes: Any) -> PromptStream:
-    return eva_stream(sizes(**changes), humans(count), Writer(fails), seed, quality=len)
+    return eva_stream(sizes(**changes), humans(count), Writer(fails), seed)
 
 
 def step(of: PromptStream) -> tuple[MiniBatch, StepResult]:

@@ -21,7 +21,7 @@ from harness.evaluation.benchmarks.lm_eval import (
     measure,
     read_results,
 )
-from harness.registry.declared import find_table, load_tables
+from harness.registry.declared import load_tables
 
 INSTALLED = importlib.util.find_spec("lm_eval") is not None
 
@@ -64,7 +64,7 @@ def test_every_printed_value_is_a_share_of_whole_items() -> None:
     The paper rounds to two decimals; a share of 250 to 12,032 items is further from the next
     than that in all sets but the largest.
     """
-    by_column, table = {task.column: task for task in TASKS}, find_table(load_tables(), "table9")
+    by_column, table = {task.column: task for task in TASKS}, load_tables()["table9"]
     assert list(by_column) == [column.id for column in table.columns]
     for row in table.rows:
         for column, printed in row.values.items():

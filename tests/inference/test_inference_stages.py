@@ -16,7 +16,7 @@ from harness.errors import UserError
 from harness.models.policy import generate
 from harness.pipeline.runs import plan_table
 from harness.pipeline.steps import generate_stage
-from harness.registry.declared import find_table, load_tables
+from harness.registry.declared import load_tables
 from harness.registry.profile import Profile
 from harness.runtime import Json, Plan, Stage, StageContext, Store
 from harness.serving.engines import identity, installed, needed
@@ -126,7 +126,7 @@ def test_two_calls_of_a_stage_share_the_engine_and_keep_their_answers_apart(
 
 def answering_stages(profile: Profile) -> list[Stage]:
     """Return the stages of table 4 in which the policy answers."""
-    targets = plan_table(find_table(load_tables(), "table4"), profile, (0,), ["dpo-1"]).targets
+    targets = plan_table(load_tables()["table4"], profile, (0,), ["dpo-1"]).targets
     return [stage for stage in Plan(targets) if stage.kind in ("generate", "answer", "rewrite")]
 
 

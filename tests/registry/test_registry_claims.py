@@ -51,7 +51,8 @@ def test_what_a_claim_names_is_declared(
     claims: dict[str, tuple[str, Claim]], tables: dict[str, Table]
 ) -> None:
     """The profiles of its marks, the reward models that it needs, and a figure's rows."""
-    profiles, (studied,) = all_profiles(), [table for table in tables.values() if table.study]
+    profiles = all_profiles()
+    (studied,) = [table for table in tables.values() if table.reward_model_study]
     for _, claim in claims.values():
         for mark in claim.marks:
             assert {*mark.at} <= profiles.keys()

@@ -107,7 +107,7 @@ def test_the_demo_is_valid(tmp_path: Path) -> None:
         ("{id: ah_wr,", "{id: ah_wr, score: quality,", 13, "column `ah_wr` scores prompts"),
         (
             "title: Demo",
-            "title: Demo\nstudy: {of: reward_models, column: ah_wrr}",
+            "title: Demo\nreward_model_study: ah_wrr",
             4,
             "no column `ah_wrr`; did you mean `ah_wr`?",
         ),

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from harness.errors import UserError
+from harness.registry.declared import named_figure
 from harness.registry.documents import RegistryError
-from harness.registry.figures import MODELS, Figure, find_figure, load_figures
+from harness.registry.figures import MODELS, Figure, load_figures
 from harness.registry.schema import Table
 
 HEAD = """
@@ -110,6 +111,6 @@ def test_without_tables_only_the_file_itself_is_checked(tmp_path: Path) -> None:
     assert list(load_figures(None, tmp_path)) == ["figure90"]
 
 
-def test_an_unknown_figure_comes_with_the_nearest(figures: dict[str, Figure]) -> None:
+def test_an_unknown_figure_comes_with_the_nearest() -> None:
     with pytest.raises(UserError, match="no figure `figur5`; did you mean `figure5`"):
-        find_figure(figures, "figur5")
+        named_figure("figur5")

@@ -18,7 +18,7 @@ from harness.report.build import published_results, published_tables
 from harness.report.controls import KnownControls
 from harness.report.page.page import as_html, run_block
 from harness.report.page.pictures import published_pictures
-from harness.report.publication import published_folders, read_published
+from harness.report.publication import read_index, read_published
 from harness.report.results import Results
 from harness.report.view import our_decimals
 from harness.selection.experiment import select
@@ -30,7 +30,11 @@ MOST_STOPS = 90
 """Stops of the keyboard before the first table: the contents, the filters, and two a claim."""
 
 
-FOLDERS = {folder.name: folder for folder in published_folders(results_dir())}
+FOLDERS = {
+    place.partition("/")[2]: results_dir() / place
+    for place, entry in read_index(results_dir()).items()
+    if entry.kind == "table"
+}
 PUBLISHED = (
     "choosing components controls reward-models selectors table1 table10 table11 table12 table13 "
     "table14 table15 table16 table2 table4 table5 table6 table7 table8 table9"

@@ -23,9 +23,9 @@ from harness.errors import HarnessError
 from harness.pipeline.runs import TableRuns
 from harness.report.blocks import summary_blocks
 from harness.report.model import Cell, ColumnSummary
-from harness.report.origin import behind, origin_of
+from harness.report.origin import origin_of
 from harness.report.view import facts
-from harness.runtime import Store, StoreError
+from harness.runtime import Plan, Store, StoreError
 
 T_1 = math.tan(math.pi * 0.475)
 """97.5% quantile of t with one degree of freedom (a Cauchy distribution): 12.7062."""
@@ -279,7 +279,7 @@ def test_the_report_says_whether_a_published_models_weights_were_verified(store:
     name = ToyWorld(runs.profile).reward_model("pointwise")
     asked = ["arena_hard"]
     assert origin_of(runs, store, asked).reward_models == (name,)
-    (stage, *_) = [s for s in behind(runs.targets) if s.kind == "annotate"]
+    (stage, *_) = [s for s in Plan(runs.targets) if s.kind == "annotate"]
     write_files(store, stage, summary={"weights": "unverified"})
     assert origin_of(runs, store, asked).reward_models == (f"{name} (weights: unverified)",)
     said = dict(facts(stored(runs, store)))["Reward model"]

@@ -48,7 +48,7 @@ RIGHT = (1, 3, 2, 4, 4)
 TABLE = DECLARATION | {
     "id": "rewards",
     "source": "ours",
-    "study": {"of": "reward_models", "column": "ah_wr"},
+    "reward_model_study": "ah_wr",
     "columns": DECLARATION["columns"][:1],
     "recipe": {"algorithm": "dpo", "chain": ["human"]},
     "rows": [

@@ -20,8 +20,7 @@ from harness.registry.figures import Figure, load_figures
 from harness.registry.profile import Profile, load_profiles
 from harness.registry.schema import Table
 from harness.report.figures.report import FigureReport, assemble_figure
-from harness.report.origin import behind
-from harness.runtime import Stage, Store
+from harness.runtime import Plan, Stage, Store
 from harness.worlds import Topics
 from harness.worlds.embedded.language import CATEGORIES, OPERATIONS, Task, render
 from harness.worlds.lookup import world_of
@@ -89,7 +88,7 @@ def whole_figure(store: Store, name: str, seeds: Sequence[int] = (0, 1)) -> Figu
 
 def write_stages(store: Store, runs: FigureRuns, kinds: Sequence[str] = ()) -> None:
     """Write every stage of some kinds behind a figure's runs, of all kinds where none is named."""
-    for stage in behind(runs.targets):
+    for stage in Plan(runs.targets):
         if not kinds or stage.kind in kinds:
             write_stage(store, stage)
 

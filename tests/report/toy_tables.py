@@ -18,9 +18,8 @@ from harness.registry.schema import Table
 from harness.report.build import stored_results
 from harness.report.controls import KnownControls
 from harness.report.model import Cell, Report
-from harness.report.origin import behind
 from harness.report.results import Results
-from harness.runtime import Stage, Store
+from harness.runtime import Plan, Stage, Store
 
 DECLARATION: dict[str, Any] = {
     "id": "table90",
@@ -140,7 +139,7 @@ def report_of(runs: TableRuns, store: Store) -> Report:
 
 def write_prompts(store: Store, runs: TableRuns, evolved: str = "now sort 3 1 2") -> None:
     """Write the prompts and pairs of every run, and the answers to the pairwise benchmarks."""
-    for stage in behind(runs.targets):
+    for stage in Plan(runs.targets):
         if stage.kind == "prompts":
             write_files(store, stage, prompts=[{"prompt": "sort 3 1 2"}])
         elif stage.kind in ("pair", "mix"):

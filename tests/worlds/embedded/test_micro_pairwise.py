@@ -13,7 +13,7 @@ import pytest
 import torch
 from transformers import AutoModelForSequenceClassification
 
-from harness.registry.profile import find_profile, load_profiles
+from harness.registry.profile import load_profiles
 from harness.registry.recipe import RewardRole
 from harness.worlds.embedded import files
 from harness.worlds.embedded.language import score, token_ids, words
@@ -124,7 +124,7 @@ def test_a_shallower_model_is_the_first_layers(body: Any) -> None:
 
 
 def test_there_is_a_reward_model_for_every_role_and_an_asset_for_every_reward_model() -> None:
-    trained = set(find_profile(load_profiles(), "micro").trained_reward_models)
+    trained = set(load_profiles()["micro"].trained_reward_models)
     assert set(ROLES) == set(get_args(RewardRole)) - trained
     assert {name for name in files.ASSETS if name.startswith("rm_")} == {f"rm_{r}" for r in ROLES}
 

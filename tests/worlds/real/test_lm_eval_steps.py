@@ -15,7 +15,7 @@ from lm_eval_data import ITEMS, write_sets
 from harness.evaluation.benchmarks import lm_eval
 from harness.pipeline.runs import plan_table
 from harness.pipeline.steps import answer_stage, judge_stage
-from harness.registry.declared import find_table, load_tables
+from harness.registry.declared import load_tables
 from harness.registry.profile import Profile
 from harness.runtime import Plan, StageContext
 from harness.worlds.stage_io import read_rows
@@ -109,7 +109,7 @@ def test_without_the_package_no_score_is_there_and_the_reason_is(tmp_path: Path)
 def test_the_version_that_scores_is_the_one_that_is_installed(
     monkeypatch: pytest.MonkeyPatch, paper: Profile
 ) -> None:
-    table = find_table(load_tables(), "table9")
+    table = load_tables()["table9"]
     judges = {}
     for version in ("0.4.13", "not-installed"):
         monkeypatch.setattr("harness.evaluation.benchmark.version_of", {"lm_eval": version}.get)

@@ -23,7 +23,7 @@ from harness.models.policy import Completion
 from harness.pipeline import steps
 from harness.pipeline.runs import plan_table
 from harness.pipeline.steps import rate_stage
-from harness.registry.declared import find_table, load_tables
+from harness.registry.declared import load_tables
 from harness.registry.profile import BenchmarkSettings, Profile
 from harness.report.build import stored_results
 from harness.report.controls import KnownControls
@@ -188,7 +188,7 @@ def test_a_judge_that_answers_as_another_model_is_said_with_the_scores(
     two = {name: small(paper, name) for name in ("arena_hard", "mt_bench")}
     declared = {**paper.benchmarks, **two}
     profile = paper.model_copy(update={"benchmarks": declared})
-    runs = plan_table(find_table(load_tables(), "table4"), profile, [0], ["dpo-1"])
+    runs = plan_table(load_tables()["table4"], profile, [0], ["dpo-1"])
     stage = next(iter(runs.runs.values())).judged["mt_bench"]
     asked = str(stage.settings["judge"])
     said = [(name, turn, "a") for name in ("0", "30") for turn in (1, 2)]
@@ -269,7 +269,7 @@ def test_a_cell_says_not_available_and_why(
 ) -> None:
     """Of table 4's columns AlpacaEval's two are said not to be there; the others have not run."""
     monkeypatch.setenv("HARNESS_BENCHMARKS", str(benchmarks))
-    table = find_table(load_tables(), "table4")
+    table = load_tables()["table4"]
     runs = plan_table(table, paper, [0], ["dpo-1"])
     store = Store(tmp_path / "store")
     (run,) = runs.runs.values()

@@ -11,7 +11,7 @@ import pytest
 
 from harness.errors import UserError
 from harness.pipeline.runs import plan_table
-from harness.registry.declared import find_table, load_tables
+from harness.registry.declared import load_tables
 from harness.registry.profile import Profile
 from harness.runtime import Plan
 from harness.worlds.lookup import resolve, runtime_of, world_of
@@ -32,7 +32,7 @@ def write_model(folder: Path, weights: bytes = b"weights") -> Path:
 
 def test_the_papers_table_4_is_planned_on_a_bare_machine(paper: Profile) -> None:
     """Base's prompts, DPO, and seven metrics: 9 runs, 27 judged benchmarks, 9 trainings."""
-    runs = plan_table(find_table(load_tables(), "table4"), paper, [0])
+    runs = plan_table(load_tables()["table4"], paper, [0])
     plan = Plan(runs.targets)
     kinds = [stage.kind for stage in plan]
     assert len(runs.runs) == kinds.count("train") == 9
@@ -176,7 +176,7 @@ def test_the_world_does_not_mix_with_real_models(paper: Profile) -> None:
 
 def test_a_real_policy_is_told_in_words_how_to_revise(paper: Profile, micro: Profile) -> None:
     """The embedded policy's own sentence stays what it is told there, and in no fingerprint."""
-    table = find_table(load_tables(), "table16")
+    table = load_tables()["table16"]
     for profile, told in ((paper, INSTRUCTION), (micro, None)):
         rewrites = [s for s in Plan(plan_table(table, profile, [0]).targets) if s.kind == "rewrite"]
         assert {stage.settings.get("instruction") for stage in rewrites} == {told}
@@ -189,7 +189,7 @@ def test_scores_that_will_not_be_there_are_named_before_a_run(
     monkeypatch.setattr(version_of, lambda package: "not-installed")
 
     def named(table: str) -> list[str]:
-        plan = Plan(plan_table(find_table(load_tables(), table), paper, [0]).targets)
+        plan = Plan(plan_table(load_tables()[table], paper, [0]).targets)
         judged = Demand(paper, plan).benchmarks
         found = [gap for it in judged.items() for gap in gaps(*it)]
         return [gap.partition(" will not be available")[0] for gap in found]

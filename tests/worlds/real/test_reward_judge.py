@@ -18,7 +18,7 @@ from harness.errors import UserError
 from harness.extensions import reward
 from harness.pipeline.runs import plan_table
 from harness.pipeline.steps import judge_stage
-from harness.registry.declared import find_table, load_tables
+from harness.registry.declared import load_tables
 from harness.registry.profile import Profile
 from harness.runtime import Plan, StageContext
 from harness.worlds.lookup import world_of
@@ -107,7 +107,7 @@ def test_the_plan_compares_with_the_base_policy_and_asks_no_endpoint(
 ) -> None:
     write_armo(tmp_path / "models" / "me" / "judge")
     profile = by_reward(paper, "reward:me/judge")
-    table = find_table(load_tables(), "table4")
+    table = load_tables()["table4"]
     runs = plan_table(table, profile, [0], ["dpo-1"])
     stages = list(Plan(runs.targets))
     judges = [s for s in stages if s.kind == "judge" and "anchor" in s.inputs]
