@@ -15,7 +15,6 @@ from harness.extensions import load_plugins
 from harness.quiet import silence
 from harness.registry import declared
 from harness.registry.declared import GROUPS
-from harness.runtime import Store
 from harness.selection.experiment import Experiment, select
 from harness.selection.names import DEFAULT_PROFILE, Seeds
 
@@ -102,11 +101,8 @@ def evaluate(
     return done.found
 
 
-def verify(*, store: bool = False) -> Verified:
+def verify() -> Verified:
     """Check that all published files are present, and recompute the published numbers.
-
-    Args:
-        store: Also check the digest of every file in the store.
 
     Raises:
         HarnessError: Something differs; the message names the first difference.
@@ -114,4 +110,4 @@ def verify(*, store: bool = False) -> Verified:
     from harness.report.verify import verify as verify_results
 
     load_plugins()
-    return verify_results(project.publishing_dir(), Store(project.store_dir()) if store else None)
+    return verify_results(project.publishing_dir())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel
@@ -15,7 +14,7 @@ from harness.project import results_dir
 from harness.registry import declared
 from harness.registry.claims import figure_claims
 from harness.registry.declared import deviations
-from harness.registry.documents import Problem, RegistryError, display_path, read_document
+from harness.registry.documents import Problem, RegistryError, read_document
 from harness.registry.figures import AnyFigure, figure_unsupported, load_figures
 from harness.registry.paper import the_paper
 from harness.registry.profile import Profile, load_profiles, table_unsupported
@@ -172,10 +171,7 @@ class Validation(Output):
 
 
 def validate(files: Sequence[str] = ()) -> Validation:
-    """Read every declaration and shipped YAML file, and collect all problems.
-
-    `files` may each declare a further table, profile or sweep, checked against the declarations.
-    """
+    """Read every declaration, and each of `files` with a further one; collect all problems."""
     from harness.sweep.declaration import load_sweeps
 
     problems: set[Problem] = set()
@@ -191,13 +187,11 @@ def validate(files: Sequence[str] = ()) -> Validation:
 
     tables = read(declared.load_tables) or {}
     # With broken tables, figures' references cannot be checked.
-    figures = read(lambda: load_figures(tables or None)) or {}
+    figures = (read(lambda: load_figures(tables)) if tables else None) or {}
     read(figure_claims)
     read(deviations)
     read(the_paper)
     profiles, sweeps = read(load_profiles) or {}, read(load_sweeps) or {}
-    for file, load in _shipped():
-        read(load, display_path(file))
     for own in files:
         read(partial(_own, own), own)
     return Validation(
@@ -225,16 +219,3 @@ def _own(file: str) -> object:
     }  # fmt: skip
     likely = max(readers, key=lambda model: len(keys & model.model_fields.keys()))
     return readers[likely](file)
-
-
-def _shipped() -> Iterator[tuple[Path, Callable[[], object]]]:
-    """Yield each further YAML file shipped with the package, and its reader."""
-    from harness.endpoint.prices import SHIPPED, read_prices
-    from harness.registry.documents import read_yaml
-    from harness.registry.training import CONFIGURATIONS
-    from harness.worlds.real.creator import TEMPLATES, read_templates
-
-    yield TEMPLATES, read_templates
-    yield SHIPPED, read_prices
-    for file in sorted(CONFIGURATIONS.glob("*.yaml")):
-        yield file, partial(read_yaml, file)

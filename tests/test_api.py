@@ -73,7 +73,7 @@ def test_published_results_are_verified(monkeypatch: pytest.MonkeyPatch, folder:
     shutil.copytree(results_dir() / "micro" / "table5", folder / "micro" / "table5")
     write_index(folder, {"micro/table5": read_index(results_dir())["micro/table5"]})
     monkeypatch.setattr("harness.project.results_dir", lambda: folder)
-    assert harness.verify(store=True).tables == ("micro/table5",)
+    assert harness.verify().tables == ("micro/table5",)
     (folder / "micro" / "table5" / "report.md").write_text("forged", encoding="utf-8")
     with pytest.raises(harness.HarnessError, match=r"report\.md is not what was published"):
         harness.verify()

@@ -328,24 +328,17 @@ def _sentences(verdict: Verdict) -> Iterator[Any]:
     yield Padding("\n".join(lines), (0, 0, 0, 2))
 
 
-StoreOption = Annotated[
-    bool, common.option("--store", None, "Also check the digest of every file in the store.")
-]
-
-
-@app.command("verify", epilog="Example: harness verify --store")
-def verify(store: StoreOption = False, as_json: common.JsonOption = False) -> None:
+@app.command("verify", epilog="Example: harness verify --json")
+def verify(as_json: common.JsonOption = False) -> None:
     """Check that everything published is there, and recompute its numbers.
 
     Fails at the first difference, and names it.
     """
     from harness.report.verify import Different
     from harness.report.verify import verify as verify_results
-    from harness.runtime import Store
 
     try:
-        kept = Store(project.store_dir()) if store else None
-        found = verify_results(project.publishing_dir(), kept)
+        found = verify_results(project.publishing_dir())
     except HarnessError as error:
         if as_json:
             print_json(Different(difference=str(error)))
@@ -369,8 +362,3 @@ def _verified(found: Verified) -> Iterator[str]:
         yield f"Only digests checked, since an earlier version recomputes the numbers: {archived}."
     if found.not_covered:
         yield f"Not checked, because no command published them: {', '.join(found.not_covered)}."
-    if found.stages is not None:
-        yield (
-            f"The store's files are what was written: {counted(found.stages, 'stage')}; "
-            f"{found.absent} behind published tables and figures are not in this store."
-        )

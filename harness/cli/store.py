@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,7 +12,6 @@ import typer
 from harness import project
 from harness.cli import common
 from harness.cli.common import console, emit, note, print_all, print_json, text_table, unbroken
-from harness.errors import HarnessError
 from harness.project import store_dir, work_dir
 from harness.selection.names import DEFAULT_PROFILE, Say
 from harness.strict import Output, Strict
@@ -20,7 +20,9 @@ from harness.words import counted
 if TYPE_CHECKING:
     from harness.selection.stored import Stored
 
-VerifyOption = Annotated[bool, common.option("--verify", None, "Read every file, and check it.")]
+VerifyOption = Annotated[
+    bool, common.option("--verify", None, "Check every file, and name all that is broken.")
+]
 TableArgument = Annotated[str, common.argument("TABLE", "A table, a group or a YAML file.")]
 RowArgument = Annotated[
     str, common.argument("ROW", "A row of the table, or the id of one of its runs.")
@@ -71,20 +73,19 @@ def store(
 
     if ctx.invoked_subcommand is not None:
         return
-    found = summary(Store(store_dir()), verify=verify)
-    emit(found, as_json, _stored)
-    if found.broken:
-        listed = "".join(f"\n  {line}" for line in found.broken)
-        raise HarnessError(f"{len(found.broken)} things in the store are broken:{listed}")
+    kept = Store(store_dir())
+    if verify:
+        kept.check()
+    emit(summary(kept), as_json, partial(_stored, verified=verify))
 
 
-def _stored(said: Stored) -> Iterator[Any]:
+def _stored(said: Stored, verified: bool) -> Iterator[Any]:
     from rich.filesize import decimal
 
     rows = [(row.kind, f"{row.stages:,}", decimal(row.size)) for row in said.kinds]
     yield text_table(("kind", "stages", "size"), rows, right="12")
     yield unbroken(f"{decimal(said.size)} in {said.place}")
-    if said.broken == []:
+    if verified:
         yield "every file is what was written"
 
 

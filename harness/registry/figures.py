@@ -174,10 +174,8 @@ MODELS: Mapping[str, type[Figure]] = {
 """The model of each kind of figure."""
 
 
-def load_figures(
-    tables: Mapping[str, Table] | None, folder: Path | None = None
-) -> dict[str, Figure]:
-    """Read and check a folder's figures, in order; without tables, no references."""
+def load_figures(tables: Mapping[str, Table], folder: Path | None = None) -> dict[str, Figure]:
+    """Read and check a folder's figures, in order."""
     problems: list[documents.Problem] = []
     figures: list[Figure] = []
     searched = figures_dir() if folder is None else folder
@@ -188,8 +186,7 @@ def load_figures(
             continue
         figures.append(figure)
         problems += documents.misnamed(document, figure)
-        if tables is not None:
-            problems += reference_problems(document, figure, tables)
+        problems += reference_problems(document, figure, tables)
     if problems:
         raise documents.RegistryError(problems)
     return {figure.id: figure for figure in sorted(figures, key=lambda f: f.source.figure)}

@@ -1,6 +1,6 @@
 """Verify published results: all that the index names is there, and its numbers are recomputed.
 
-No model or training library is needed. Given a store, its files are checked too.
+No model or training library is needed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ from harness.report.publication import (
 from harness.report.publish import TABLE
 from harness.report.render import escape
 from harness.report.sweep import SWEEP
-from harness.runtime import Store
 from harness.runtime.files import sha256_of
 from harness.strict import Output
 
@@ -65,10 +64,6 @@ class Verified(Output):
     """Published folders whose files were checked; an earlier version recomputes their numbers."""
     not_covered: tuple[str, ...]
     """Files in the results folder that no command published."""
-    stages: Count | None = None
-    """Number of store stages whose files were checked; null without a store."""
-    absent: Count | None = None
-    """Number of stages behind published tables and figures that the store lacks."""
 
 
 class Different(Output):
@@ -77,8 +72,8 @@ class Different(Output):
     difference: str
 
 
-def verify(results_dir: Path, store: Store | None = None) -> Verified:
-    """Check everything published and, given a store, every stage in it."""
+def verify(results_dir: Path) -> Verified:
+    """Check everything published."""
     index = read_index(results_dir)
     if not index:
         raise HarnessError(f"nothing is published in {results_dir}; publish something first")
@@ -94,12 +89,6 @@ def verify(results_dir: Path, store: Store | None = None) -> Verified:
         return sum(index[place].numbers for place in of(*kinds))
 
     _verify_freeze({place: reports[place].origin for place in of(TABLE, FIGURE)})
-    stages, absent = None, None
-    if store is not None:
-        held = store.check()
-        known = [read_digests(results_dir / place).stages or {} for place in of(TABLE, FIGURE)]
-        behind = {name for own in known for run in own.values() for name in run.values()}
-        stages, absent = len(held), len(behind - set(held))
     return Verified(
         tables=of(TABLE),
         sweeps=of(SWEEP),
@@ -108,8 +97,6 @@ def verify(results_dir: Path, store: Store | None = None) -> Verified:
         points=numbers(FIGURE),
         archived=tuple(place for place, entry in index.items() if entry.kind == ARCHIVED),
         not_covered=not_covered,
-        stages=stages,
-        absent=absent,
     )
 
 

@@ -14,7 +14,6 @@ from harness.report.build import stored_results
 from harness.report.controls import KnownControls
 from harness.report.results import Results
 from harness.runtime import Store
-from harness.runtime.files import BrokenEntry
 from harness.selection import names
 from harness.selection.names import Say, ignore
 from harness.selection.request import Request
@@ -36,32 +35,19 @@ class Stored(Strict):
     place: str
     kinds: list[KindStored]
     size: int
-    broken: list[str] | None
-    """A message per corrupted stage; null if not checked."""
 
 
-def summary(store: Store, *, verify: bool = False) -> Stored:
-    """Summarize a store, reading only manifests, or every file to `verify` it."""
+def summary(store: Store) -> Stored:
+    """Summarize a store, reading only manifests."""
     sizes: dict[str, list[int]] = {}
-    broken: list[str] = []
     for manifest in store.stages():
         own = sum(file["bytes"] for file in manifest["files"].values())
         sizes.setdefault(manifest["kind"], []).append(own)
-        try:
-            if verify:
-                store.verify(manifest["fingerprint"])
-        except BrokenEntry as error:
-            broken.append(str(error))
     kinds = [
         KindStored(kind=kind, stages=len(own), size=sum(own))
         for kind, own in sorted(sizes.items(), key=lambda it: (-sum(it[1]), it[0]))
     ]
-    return Stored(
-        place=str(store.root),
-        kinds=kinds,
-        size=sum(row.size for row in kinds),
-        broken=broken if verify else None,
-    )
+    return Stored(place=str(store.root), kinds=kinds, size=sum(row.size for row in kinds))
 
 
 def tracker_of(store: Store, warn: Say, watch: Say = ignore) -> Tracker:

@@ -86,7 +86,7 @@ def test_verify_checks_what_is_published(
     found = says("verify")
     assert found["ok"]
     assert (found["tables"], found["figures"]) == (["micro/table5"], ["micro/figure6"])
-    text = call("verify", "--store").stdout
+    text = call("verify").stdout
     assert "were recomputed from their per-prompt scores" in " ".join(text.split())
     assert "Only digests checked" in " ".join(text.split())
 

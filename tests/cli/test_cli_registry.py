@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from harness.project import PACKAGE, declaration_dirs
+from harness.project import declaration_dirs, profiles_dir
 from harness.registry import documents, paper
 from harness.registry.declared import all_profiles, all_tables
 from harness.registry.profile import table_at, unsupported
+from harness.sweep.declaration import FOLDER
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -110,7 +111,7 @@ def test_validate_counts_what_is_declared(says: Any) -> None:
 def test_validate_reads_every_declaration_there_is(
     says: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every file of YAML that ships is opened; a new kind of file has to be added to `validate`."""
+    """Every file is opened; a new kind of declaration has to be added to `validate`."""
     read: set[Path] = set()
     real = documents.read_text
 
@@ -121,17 +122,12 @@ def test_validate_reads_every_declaration_there_is(
     monkeypatch.setattr(documents, "read_text", reading)
     paper.the_paper.cache_clear()
     assert says("validate")["ok"]
-    places = [*declaration_dirs(), PACKAGE]
+    places = [*declaration_dirs(), profiles_dir(), FOLDER]
     assert read == {path for place in places for path in place.rglob("*.yaml")}
 
 
 @pytest.mark.parametrize(
-    "target",
-    [
-        "harness.sweep.declaration.FOLDER",
-        "harness.registry.declared.FILE",
-        "harness.worlds.real.creator.TEMPLATES",
-    ],
+    "target", ["harness.sweep.declaration.FOLDER", "harness.registry.declared.FILE"]
 )
 def test_validate_names_the_problems_of_further_declarations(
     says: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, target: str

@@ -173,7 +173,7 @@ def test_every_verb_names_a_stage_whose_manifest_is_broken(
         ("run", *asked),
         ("plan", *asked),
         ("report", "table4", "--seeds", "0,2"),
-        ("verify", "--store"),
+        ("store", "--verify"),
         *([("claims", "table4")] if kind == "judge" else []),  # it reads judgments alone
     ):
         result = call(*verb)

@@ -117,7 +117,7 @@ def published(scene: Scene) -> Scene:
 
 
 def test_damage_to_the_store(scene: Scene) -> None:
-    """`verify --store` names the stage, and a report names it too or has its usual numbers."""
+    """`store --verify` names the stage, and a report names it too or has its usual numbers."""
     whole = published(scene)
     shutil.copytree(whole.work, scene.work)
     shutil.copytree(whole.results, scene.results)
@@ -128,7 +128,7 @@ def test_damage_to_the_store(scene: Scene) -> None:
         path = any_file(scene.work / "store" / "stages", scene.dice)
         how = damaged(path, scene.dice)
         entry = path.relative_to(scene.work / "store" / "stages").parts[1]
-        said = scene.inside("verify", "--store")
+        said = scene.inside("store", "--verify")
         if not found(said, (entry[:12],)):
             missed.append(f"{how} of {path.name} by verify: {said}")
         said = scene.inside(*REPORT)

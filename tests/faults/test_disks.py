@@ -89,5 +89,5 @@ def test_read_only_disks(scene: Scene) -> None:
         done = scene.call(*MORE)
         assert done.code != 0
         assert "read-only" in done.errors, done.errors
-        for other in ("plan table4", "claims table4", "verify --store"):
+        for other in ("plan table4", "claims table4", "store --verify"):
             scene.inside(*other.split())  # whatever it says, it is no traceback

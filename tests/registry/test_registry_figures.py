@@ -22,7 +22,7 @@ alt: "A toy: {numbers}."
 """
 
 
-def problems(tmp_path: Path, tables: dict[str, Table] | None, text: str) -> list[str]:
+def problems(tmp_path: Path, tables: dict[str, Table], text: str) -> list[str]:
     """Return what is wrong with a figure's file, as `line: message`."""
     (tmp_path / "figure90.yaml").write_text(text, encoding="utf-8")
     with pytest.raises(RegistryError) as caught:
@@ -103,12 +103,6 @@ def test_a_wrong_figure_is_named(
     tmp_path: Path, tables: dict[str, Table], text: str, message: str
 ) -> None:
     assert any(message in problem for problem in problems(tmp_path, tables, text))
-
-
-def test_without_tables_only_the_file_itself_is_checked(tmp_path: Path) -> None:
-    text = GAINS + "    A: table4/eva-amin\n"
-    (tmp_path / "figure90.yaml").write_text(text, encoding="utf-8")
-    assert list(load_figures(None, tmp_path)) == ["figure90"]
 
 
 def test_an_unknown_figure_comes_with_the_nearest() -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from harness.eva.informativeness import informativeness
+from harness.registry.declared import load_tables
 from harness.registry.figures import CorrelationFigure, DensitiesFigure, TopicsFigure, load_figures
 from harness.report.figures.data import Found, PromptData, SeedPrompts
 from harness.report.figures.drawing import variance_bounds
@@ -31,7 +32,7 @@ from harness.report.figures.points import (
 )
 from harness.report.figures.report import correlation_findings, prompt_points, topic_findings
 
-FIGURES: dict[str, Any] = load_figures(None)
+FIGURES: dict[str, Any] = load_figures(load_tables())
 DENSITIES: DensitiesFigure = FIGURES["figure9"]
 CORRELATION: CorrelationFigure = FIGURES["figure10"]
 TOPICS: TopicsFigure = FIGURES["figure12"]

@@ -103,9 +103,9 @@ def test_one_seed_is_over_its_prompts(store: Store) -> None:
     assert cell.ci_high == pytest.approx(1.0 + 0.01 * math.tan(0.475 * math.pi))
 
 
-def test_what_is_published_is_verified(results: Path, store: Store) -> None:
-    """Four rows in two columns; the stages behind them are four judges and what they name."""
-    found = verify(results, Store(store.root))
+def test_what_is_published_is_verified(results: Path) -> None:
+    """Four rows in two columns."""
+    found = verify(results)
     assert (found.tables, found.cells) == (("micro/table7",), 8)
 
 

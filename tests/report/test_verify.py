@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 from forging import forge
-from toy_tables import judge_of, toy_runs
 
 from harness.errors import HarnessError
 from harness.project import PACKAGE, results_dir
@@ -28,7 +27,6 @@ from harness.report.publication import (
 )
 from harness.report.scores import RunScores
 from harness.report.verify import FINDINGS, KINDS, verify, verify_findings
-from harness.runtime import Store
 from harness.runtime.files import sha256_of
 
 
@@ -37,32 +35,15 @@ def results(folder: Path) -> Path:
     return folder.parents[1]
 
 
-def test_what_is_published_is_verified_with_and_without_the_store(
-    results: Path, store: Store
-) -> None:
+def test_what_is_published_is_verified(results: Path) -> None:
     """Four rows in two columns with scores."""
     found = verify(results)
     assert found.model_dump(mode="json") == {
         "schema_version": 1,
         "ok": True, "difference": None,
         "tables": ["micro/table90"], "sweeps": [], "cells": 8, "figures": [], "points": 0,
-        "archived": [], "not_covered": [], "stages": None, "absent": None,
+        "archived": [], "not_covered": [],
     }  # fmt: skip
-    whole = verify(results, store)
-    assert whole.stages == len(list(store.stages()))
-    assert whole.absent == 0
-    elsewhere = verify(results, Store(store.root.parent / "elsewhere"))
-    assert (elsewhere.stages, (elsewhere.absent or 0) > 0) == (0, True)
-
-
-def test_one_changed_file_of_the_store_is_named(results: Path, store: Store) -> None:
-    stage = judge_of(toy_runs(), "dpo-h1", 0, "ah_wr")
-    path = store.path(stage.fingerprint) / "scores.parquet"
-    path.chmod(0o644)
-    path.write_bytes(path.read_bytes() + b"x")
-    assert verify(results).cells == 8
-    with pytest.raises(HarnessError, match=r"scores\.parquet"):
-        verify(results, Store(store.root))
 
 
 def test_a_publication_that_the_index_does_not_name_is_an_error(results: Path) -> None:
