@@ -227,7 +227,6 @@ class Claim(Strict):
     """Whether the printed margin is no larger than the benchmark's noise, where known."""
     marks: tuple[Mark, ...] = ()
     needs: Manipulation | None = None
-    note: str | None = None
 
     def marks_at(self, profile: str) -> tuple[Mark, ...]:
         found = [mark for mark in self.marks if not mark.at or profile in mark.at]
