@@ -407,13 +407,9 @@ def table_unsupported(
     return list(dict.fromkeys(reasons + _study_unsupported(table, profile, rows)))
 
 
-def supported_rows(table: Table, profile: Profile, asked: Sequence[str] = ()) -> list[str]:
+def supported_rows(table: Table, profile: Profile) -> list[str]:
     table = table_at(table, profile)  # once, not for each row
-    return [
-        row.id
-        for row in table.rows
-        if row.id in asked or not table_unsupported(table, profile, [row])
-    ]
+    return [row.id for row in table.rows if not table_unsupported(table, profile, [row])]
 
 
 def lacking_rows(table: Table, profile: Profile) -> dict[str, str]:

@@ -100,12 +100,12 @@ class Ui(NamedTuple):
     environment: dict[str, str]
 
 
-def ui_command(work_dir: Path, port: int = 5000, uri: str | None = None) -> Ui:
+def ui_command(work_dir: Path, port: int = 5000) -> Ui:
     """Return the command that serves MLflow's pages on the loopback interface.
 
     First creates the database if there is none.
     """
-    where = chosen_uri(work_dir, uri)
+    where = chosen_uri(work_dir)
     if where.startswith(("http://", "https://")):
         raise UserError(f"MLflow at {uri_text(where)} is a server: open that address in a browser")
     with Mlflow(work_dir, uri=where).writing():
