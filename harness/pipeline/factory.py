@@ -228,8 +228,7 @@ class StageFactory:
         found = source.matched() if matched else source.identity()
         if found is None:
             raise UserError(
-                f"the profile `{self.profile.name}` has no prompts matched to the hard benchmark; "
-                "name some in `prompts.matched`"
+                f"the profile `{self.profile.name}` has no prompts matched to the hard benchmark"
             )
         return found
 

@@ -40,20 +40,20 @@ INSTRUCTIONS = "instructions"
 
 class PromptSettings(Strict):
     source: str
-    """A dataset on the Hub (`owner/name`), or a path to a `.jsonl` or `.parquet` file or a dataset
-    folder, each with a `prompt` column; or `world` for the embedded one's, or `instructions` for
-    prompts with instructions that can be checked. A relative path is resolved against the current
-    folder, then against the work folder."""
+    """A dataset on the Hub (`owner/name`), or a path to a `.jsonl` or `.parquet` file, each with a
+    `prompt` column; or `world` for the embedded one's, or `instructions` for prompts with
+    instructions that can be checked. A relative path is resolved against the current folder, then
+    against the work folder."""
     revision: str | None = Field(default=None, pattern="^[0-9a-f]{40}$")
     """Commit of a Hub dataset; required for one."""
     splits: tuple[str, ...] = ()
     """Dataset splits to concatenate, in this order; empty for a single file."""
     available: Count
     """Number of prompts available, in multiples of x."""
-    matched: str | None = None
-    """Prompts that ask for what the hard benchmark asks, without being its own: a `.jsonl` or
-    `.parquet` file, or `world` for the embedded ones; null if there are none. They are the oracle's
-    choice, a control that no method could produce."""
+    matched: Literal["world"] | None = None
+    """Prompts that ask for what the hard benchmark asks, without being its own: the embedded
+    world's, or null if there are none. They are the oracle's choice, a control that no method could
+    produce."""
 
 
 class RewardTraining(Strict):

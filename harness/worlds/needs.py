@@ -252,16 +252,15 @@ def _missing_model(model: str) -> Iterator[Missing]:
 
 
 def _missing_pool(profile: Profile, settings: Settings) -> Iterator[Missing]:
-    what = "matched prompts" if settings.get("matched") else "prompts"
     try:
         size = prompts.size_of(settings)
         if size is None:
             do = f"type `harness download --profile {profile.asked_as}`"
-            yield Missing(what=what, why=f"{settings['source']} is not on this machine", do=do)
+            yield Missing(what="prompts", why=f"{settings['source']} is not on this machine", do=do)
         else:
             prompts.cut(settings, size)
     except HarnessError as error:
-        yield Missing.because(what, error)
+        yield Missing.because("prompts", error)
 
 
 def _missing_benchmark(identity: str) -> Iterator[Missing]:

@@ -42,13 +42,13 @@ def pool_settings(prompts: PromptSettings) -> dict[str, Json]:
     source, path = prompts.source, Path(prompts.source)
     if not path.exists() and (work_dir() / path).exists():
         path = work_dir() / path
-    if path.suffix in (".jsonl", ".parquet") or path.is_dir():
+    if path.suffix in (".jsonl", ".parquet"):
         name = _keep(read_local(path, prompts.splits))
         return {"source": f"local@{name[:DIGITS]}", "pool": {"digest": name}}
     if not _HUB_NAME.fullmatch(source):
         raise UserError(
-            f"`{source}` is not a source of prompts; give a .jsonl or .parquet file, the folder of "
-            "a data set, or a data set of the hub as owner/name"
+            f"`{source}` is not a source of prompts; give a .jsonl or .parquet file, or a data set "
+            "of the hub as owner/name"
         )
     if prompts.revision is None or not prompts.splits:
         raise UserError(
@@ -63,7 +63,7 @@ def read_pool(settings: Mapping[str, Json]) -> list[str]:
     """Return the texts of a pool, in order."""
     pool = cast(dict[str, Any], settings["pool"])
     if "hub" in pool:
-        return _load(pool["hub"], pool["splits"], revision=pool["revision"])
+        return _load(pool["hub"], pool["splits"], pool["revision"])
     texts = _kept(pool["digest"])
     if texts is None:
         raise HarnessError(
@@ -91,9 +91,7 @@ def size_of(settings: Mapping[str, Json]) -> int | None:
 
 
 def read_local(path: Path, splits: Sequence[str] = ()) -> list[str]:
-    """Return the prompts of a file, or of the splits of a dataset folder."""
-    if path.is_dir():
-        return _load(str(path.resolve()), splits)
+    """Return the prompts of a file."""
     if splits:
         raise UserError(f"{path} is a single file and has no splits; leave `prompts.splits` out")
     if not path.is_file():
@@ -153,21 +151,19 @@ def _read_parquet(path: Path) -> list[Any]:
         ) from error
 
 
-def _load(source: str, splits: Sequence[str], revision: str | None = None) -> list[str]:
+def _load(source: str, splits: Sequence[str], revision: str) -> list[str]:
     """Return the prompts of a dataset's splits, concatenated in order."""
     from datasets import disable_progress_bars, load_dataset
     from datasets.exceptions import DatasetsError
 
-    if not splits:
-        raise UserError(f"{source} is a data set; name its `prompts.splits`")
     disable_progress_bars()
     try:
         parts = load_dataset(source, revision=revision, split=list(splits))
     except (DatasetsError, OSError, ValueError) as error:
-        fetch = "; fetch it once by running with HF_HUB_OFFLINE=0, or name a local file in "
-        do = "" if revision is None else f"{fetch}`prompts.source`"
-        reason = error_in_a_line(error)
-        raise UserError(f"cannot read the prompts of {source}: {reason}{do}") from error
+        raise UserError(
+            f"cannot read the prompts of {source}: {error_in_a_line(error)}; fetch it once by "
+            "running with HF_HUB_OFFLINE=0, or name a local file in `prompts.source`"
+        ) from error
     for split, part in zip(splits, parts, strict=True):
         if COLUMN not in part.column_names:
             raise UserError(f"the split {split} of {source} has no column `{COLUMN}`")
@@ -224,14 +220,5 @@ def positions(size: int, seed: int, x: int, pieces: int, first: int, count: int)
 
 def cut(settings: Mapping[str, Json], size: int) -> list[int]:
     """Return the positions of a stage's prompts in a pool of `size` texts."""
-    seed, first, count = (cast(int, settings[name]) for name in ("seed", "first", "count"))
-    if not settings.get("matched"):
-        x, pieces = cast(int, settings["x"]), cast(int, settings["pieces"])
-        return positions(size, seed, x, pieces, first, count)
-    if first + count > size:
-        raise UserError(
-            f"there are {size} prompts matched to the hard benchmark and {first + count} are "
-            "needed; name a file with more in `prompts.matched`"
-        )
-    order = np.random.default_rng(seed).permutation(size)
-    return [int(i) for i in order[first : first + count]]
+    names = ("seed", "x", "pieces", "first", "count")
+    return positions(size, *(cast(int, settings[name]) for name in names))

@@ -18,7 +18,7 @@ from harness.errors import HarnessError, UserError
 from harness.eva.evolving import OwnCreator, own_method, plugin_settings
 from harness.extensions import CREATORS, REWARDS
 from harness.project import work_dir
-from harness.registry.profile import INSTRUCTIONS, REWARD_JUDGE, WORLD, Profile, PromptSettings
+from harness.registry.profile import INSTRUCTIONS, REWARD_JUDGE, WORLD, Profile
 from harness.registry.recipe import RewardRole
 from harness.registry.serving import Served, ServedRole
 from harness.runtime.stage import Json, StageContext, fingerprint_of
@@ -69,12 +69,7 @@ class HubPrompts:
         return {**self._pool(), **cut}
 
     def matched(self) -> Settings | None:
-        source = self.profile.prompts.matched
-        if source is None:
-            return None
-        _refuse_embedded(self.profile, "prompts.matched", source)
-        settings = prompts.pool_settings(PromptSettings(source=source, available=1))
-        return {**settings, "matched": True}
+        return None
 
     def off_target(self) -> str:
         raise UserError(f"`{self.profile.prompts.source}` has no prompts that are off target")
@@ -249,7 +244,7 @@ class HubRuntime:
         return rewards.load(identity, reads, dtype)
 
     def human_prompts(self, settings: Mapping[str, Json]) -> dict[int, str]:
-        """Return a stage's human (or matched) prompts by their positions in the pool.
+        """Return a stage's human prompts by their positions in the pool.
 
         The seed only shuffles the pool before it is cut, so pieces of one seed never overlap.
         """

@@ -70,26 +70,24 @@ def prompts(source: Path | str, **fields: Any) -> PromptSettings:
     return PromptSettings(source=str(source), available=6, **fields)
 
 
-def test_one_pool_from_three_formats(tmp_path: Path) -> None:
-    """JSON lines, Parquet, and the joined splits of a folder: the same texts, the same identity."""
-    splits = tuple(f"train_iteration_{i}" for i in (1, 2, 3))
-    found = [
-        pool_settings(prompts(jsonl(tmp_path))),
-        pool_settings(prompts(parquet(tmp_path))),
-        pool_settings(prompts(data_set(tmp_path), splits=splits)),
-    ]
-    assert found[0] == found[1] == found[2]
+def test_one_pool_from_two_formats(tmp_path: Path) -> None:
+    """JSON lines and Parquet: the same texts, the same identity."""
+    found = [pool_settings(prompts(path(tmp_path))) for path in (jsonl, parquet)]
+    assert found[0] == found[1]
     assert read_pool(found[0]) == TEXTS
     assert str(found[0]["source"]).startswith("local@")
 
 
 def test_splits_are_joined_in_the_order_asked_for(tmp_path: Path) -> None:
-    root = data_set(tmp_path)
-    assert read_local(root, ("train_iteration_3", "train_iteration_1")) == [TEXTS[3], TEXTS[0]]
+    def read(*splits: int) -> list[str]:
+        names = [f"train_iteration_{i}" for i in splits]
+        return read_pool({"pool": {"hub": root, "revision": REVISION, "splits": names}})
+
+    root = str(data_set(tmp_path))
+    assert read(3, 1) == [TEXTS[3], TEXTS[0]]
+    assert read(1, 2, 3) == TEXTS
     with pytest.raises(UserError, match=r"train_iteration_4"):
-        read_local(root, ("train_iteration_4",))
-    with pytest.raises(UserError, match=r"name its `prompts.splits`"):
-        read_local(root)
+        read(4)
 
 
 def test_a_run_reads_what_was_planned_whatever_becomes_of_the_file(tmp_path: Path) -> None:
