@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -28,9 +27,6 @@ TableArgument = Annotated[
 OneProfileOption = Annotated[
     str | None,
     common.option("--profile", "NAME", "What is missing for this profile, one per line."),
-]
-FullDoctorOption = Annotated[
-    bool, common.option("--full", None, "Why each thing is missing, and every way to get it.")
 ]
 OutputOption = Annotated[
     Path | None,
@@ -73,7 +69,6 @@ class Doctor(Output):
 def doctor(
     table: TableArgument = None,
     profile: OneProfileOption = None,
-    full: FullDoctorOption = False,
     as_json: common.JsonOption = False,
 ) -> None:
     """Show which profiles can run on this machine, and what is missing for one.
@@ -86,8 +81,7 @@ def doctor(
     every = table is None and profile is None
     asked = list(all_profiles()) if every else [profile or DEFAULT_PROFILE]
     found = [_readiness(table, name) for name in asked]
-    emit(Doctor(work_dir=str(work_dir()), profiles=found), as_json,
-         _profiles if every else partial(_one, full=full))  # fmt: skip
+    emit(Doctor(work_dir=str(work_dir()), profiles=found), as_json, _profiles if every else _one)
     if not any(each.ready for each in found):
         raise typer.Exit(1)
 
@@ -145,7 +139,7 @@ def download(
         print_json(Downloaded(fetched=found))
 
 
-def _one(found: Doctor, full: bool) -> Iterator[Any]:
+def _one(found: Doctor) -> Iterator[Any]:
     """Yield the command that downloads, then a line per missing thing and score."""
     from harness.worlds.needs import to_download
 
@@ -155,11 +149,10 @@ def _one(found: Doctor, full: bool) -> Iterator[Any]:
         yield unbroken(f"{of} can run here.")
     else:
         more = to_download(one.missing, one.asked_as, one.table)
-        why = "" if full else " (--full: why, and other ways)"
-        yield unbroken(f"{of} cannot run here: {counted(len(one.missing), 'thing')} missing{why}.")
+        yield unbroken(f"{of} cannot run here: {counted(len(one.missing), 'thing')} missing.")
         yield from map(unbroken, more.splitlines()[1:])
         yield ""
-    yield from (unbroken(f"missing: {it.line if full else it.short}") for it in one.missing)
+    yield from (unbroken(f"missing: {it.line}") for it in one.missing)
     yield from (unbroken(f"not measured: {text}") for text in one.unavailable)
 
 

@@ -44,12 +44,6 @@ class Missing(Strict):
         return f"{self.what}: {self.why}" + (f"; {self.do}" if self.do else "")
 
     @property
-    def short(self) -> str:
-        """What to do first; why it is missing, where `harness download` gets it."""
-        first = self.do.partition(" (")[0].partition(", or ")[0]
-        return f"{self.what}: {self.why if self.is_downloaded else first or self.why}"
-
-    @property
     def is_downloaded(self) -> bool:
         return self.what.partition(" ")[0] in ("model", "prompts", "benchmark")
 

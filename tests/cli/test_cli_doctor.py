@@ -192,16 +192,10 @@ def test_a_run_says_all_that_is_missing_before_its_first_stage_and_so_does_docto
     assert (one["table"], one["profile"], one["ready"]) == ("table4", "paper", False)
     missing = one["missing"]
     assert [f"  {n['what']}: {n['why']}; {n['do']}".removesuffix("; ") for n in missing] == lines
-    full = call("doctor", "table4", "--profile", "paper", "--full").stdout.splitlines()
-    cannot = f"table4 on paper cannot run here: {len(missing)} things missing"
-    assert full[:3] == [f"{cannot}.", last, ""]
-    assert full[3:] == [line.replace("  ", "missing: ", 1) for line in lines]
     said = call("doctor", "table4", "--profile", "paper").stdout.splitlines()
-    assert said[:3] == [f"{cannot} (--full: why, and other ways).", last, ""]
-    assert len(said[3:]) == len(lines)
-    assert "missing: GPU: 0 here, 8 needed" in said
-    assert "missing: judge gpt-4: set OPENAI_API_KEY" in said
-    assert "missing: model google/gemma-2-9b-it: not on this machine" in said
+    cannot = f"table4 on paper cannot run here: {len(missing)} things missing"
+    assert said[:3] == [f"{cannot}.", last, ""]
+    assert said[3:] == [line.replace("  ", "missing: ", 1) for line in lines]
 
 
 @pytest.mark.parametrize("rung", ["consumer-gpu", "single-gpu"])
