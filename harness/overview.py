@@ -187,7 +187,7 @@ def validate(files: Sequence[str] = ()) -> Validation:
 
     tables = read(declared.load_tables) or {}
     # With broken tables, figures' references cannot be checked.
-    figures = (read(lambda: load_figures(tables)) if tables else None) or {}
+    figures = read(lambda: load_figures(tables or None)) or {}
     read(figure_claims)
     read(deviations)
     read(the_paper)

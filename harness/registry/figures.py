@@ -174,8 +174,10 @@ MODELS: Mapping[str, type[Figure]] = {
 """The model of each kind of figure."""
 
 
-def load_figures(tables: Mapping[str, Table], folder: Path | None = None) -> dict[str, Figure]:
-    """Read and check a folder's figures, in order."""
+def load_figures(
+    tables: Mapping[str, Table] | None, folder: Path | None = None
+) -> dict[str, Figure]:
+    """Read and check a folder's figures, in order; without tables, no references."""
     problems: list[documents.Problem] = []
     figures: list[Figure] = []
     searched = figures_dir() if folder is None else folder
@@ -186,7 +188,8 @@ def load_figures(tables: Mapping[str, Table], folder: Path | None = None) -> dic
             continue
         figures.append(figure)
         problems += documents.misnamed(document, figure)
-        problems += reference_problems(document, figure, tables)
+        if tables is not None:
+            problems += reference_problems(document, figure, tables)
     if problems:
         raise documents.RegistryError(problems)
     return {figure.id: figure for figure in sorted(figures, key=lambda f: f.source.figure)}

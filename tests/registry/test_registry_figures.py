@@ -105,6 +105,12 @@ def test_a_wrong_figure_is_named(
     assert any(message in problem for problem in problems(tmp_path, tables, text))
 
 
+def test_without_tables_only_the_file_itself_is_checked(tmp_path: Path) -> None:
+    text = GAINS + "    A: table4/eva-amin\n"
+    (tmp_path / "figure90.yaml").write_text(text, encoding="utf-8")
+    assert list(load_figures(None, tmp_path)) == ["figure90"]
+
+
 def test_an_unknown_figure_comes_with_the_nearest() -> None:
     with pytest.raises(UserError, match="no figure `figur5`; did you mean `figure5`"):
         named_figure("figur5")

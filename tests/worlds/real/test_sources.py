@@ -80,7 +80,7 @@ def test_one_pool_from_two_formats(tmp_path: Path) -> None:
 
 def test_splits_are_joined_in_the_order_asked_for(tmp_path: Path) -> None:
     def read(*splits: int) -> list[str]:
-        names = [f"train_iteration_{i}" for i in splits]
+        names: Any = [f"train_iteration_{i}" for i in splits]
         return read_pool({"pool": {"hub": root, "revision": REVISION, "splits": names}})
 
     root = str(data_set(tmp_path))
