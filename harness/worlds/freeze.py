@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -42,10 +42,9 @@ def digest(data: Any) -> str:
     return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
 
 
-def sizes(profile: Profile, others: Mapping[str, Collection[str]] | None = None) -> dict[str, str]:
-    """Return the digests of a profile's parts, without the settings `others` of each."""
-    exclude = {name: set(own) for name, own in (others or {}).items()}
-    found = profile.model_dump(mode="json", include=set(SIZES), exclude=exclude)
+def sizes(profile: Profile, others: Any = None) -> dict[str, str]:
+    """Return the digests of a profile's parts, without `others`: settings, as pydantic excludes."""
+    found = profile.model_dump(mode="json", include=set(SIZES), exclude=others)
     return {f"profile {name}": digest(found[name]) for name in SIZES}
 
 

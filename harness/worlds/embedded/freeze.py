@@ -18,7 +18,11 @@ from harness.worlds.freeze import digest, method, sizes
 SAMPLED = 200
 """Number of human prompts rewritten and chosen from, and of benchmark items judged."""
 
-OTHERS = {"pairs": {"open_cut"}, "selection": {"oracle_answers"}}
+OTHERS = {
+    "pairs": {"open_cut"},
+    "selection": {"oracle_answers"},
+    "training": {"rloo": {"micro_batch"}},
+}
 """Settings that came after the freeze, for other worlds; at `micro` they have no effect."""
 
 
