@@ -93,6 +93,10 @@ class Digests(Strict):
         default=None, exclude_if=lambda stages: stages is None
     )
     """Fingerprints of the stages behind the report, by run and step."""
+    outputs: dict[str, dict[str, str]] | None = Field(
+        default=None, exclude_if=lambda outputs: outputs is None
+    )
+    """The sha256 of weights and answers, by run and step: what repeated if they are the same."""
 
 
 class Refused(HarnessError):
@@ -127,6 +131,7 @@ class Publication(Generic[Model]):
         write: Callable[[Path], None] = lambda folder: None,
         *,
         stages: Mapping[str, Mapping[str, str]] | None = None,
+        outputs: Mapping[str, Mapping[str, str]] | None = None,
         allow_fewer: bool = False,
     ) -> Path:
         """Write `results/<place>/`, replacing any existing one, and update the index.
@@ -145,7 +150,9 @@ class Publication(Generic[Model]):
                 (draft / REPORT).write_text(text, encoding="utf-8")
                 write(draft)
                 files = {p.relative_to(draft).as_posix(): sha256_of(p) for p in files_below(draft)}
-                digests = Digests.model_validate({"files": files, "stages": stages})
+                digests = Digests.model_validate(
+                    {"files": files, "stages": stages, "outputs": outputs}
+                )
                 (draft / DIGESTS).write_text(dumps(digests.model_dump()), encoding="utf-8")
                 entry = self.entry(report, draft)
                 if not allow_fewer:

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 OF_STUDY = "study"
 """Key of the study's stages in the digests."""
 
+ANSWERS = "answers.parquet"
+
 
 def publish(results: Results, results_dir: Path, *, allow_fewer: bool = False) -> Path:
     """Write `results/<profile>/<table>/` and return its path; see `Publication.publish`."""
@@ -53,19 +55,41 @@ def publish(results: Results, results_dir: Path, *, allow_fewer: bool = False) -
         TABLE, page=lambda _: as_markdown(results), pictures=lambda _: league_pictures(results)
     )
     place = f"{report.profile}/{report.table}"
-    return kind.publish(report, place, results_dir, write, stages=stages, allow_fewer=allow_fewer)
+    outputs = outputs_behind(table_runs, store)
+    return kind.publish(
+        report, place, results_dir, write, stages=stages, outputs=outputs, allow_fewer=allow_fewer
+    )
 
 
 def stages_behind(
-    table_runs: TableRuns, store: Store, benchmarks: Collection[str | None]
+    table_runs: TableRuns, store: Store, benchmarks: Collection[str | None] | None = None
 ) -> dict[str, dict[str, str]]:
     """Return fingerprints of finished training stages and those judging benchmarks, by run."""
     found = {}
     for run in table_runs.runs.values():
-        judged = {name: it for name, it in run.judged.items() if name in benchmarks}
-        stages = {f"judge {name}": stage for name, stage in judged.items()}
+        wanted = run.judged if benchmarks is None else benchmarks
+        stages = {f"judge {name}": stage for name, stage in run.judged.items() if name in wanted}
         stages |= {f"train {i}": stage for i, stage in enumerate(run.training, start=1)}
         found[f"{run.run_id}/{run.profile}/seed{run.seed}"] = _done(stages, store)
+    return found
+
+
+def outputs_behind(table_runs: TableRuns, store: Store) -> dict[str, dict[str, str]]:
+    """Return the sha256 of each run's weights and answers, by step."""
+    found: dict[str, dict[str, str]] = {}
+    for run in table_runs.runs.values():
+        stages = {f"train {i}": stage for i, stage in enumerate(run.training, start=1)}
+        judged = run.judged.items()
+        stages |= {
+            f"answer {n}": it.inputs["answers"] for n, it in judged if "answers" in it.inputs
+        }
+        found[f"{run.run_id}/{run.profile}/seed{run.seed}"] = {
+            name if file.endswith(ANSWERS) else f"{name} {file}": entry["sha256"]
+            for name, stage in stages.items()
+            if store.status(stage.fingerprint) == "done"
+            for file, entry in store.manifest(stage.fingerprint)["files"].items()
+            if file.endswith((ANSWERS, ".safetensors"))
+        }
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import subprocess
@@ -23,6 +24,7 @@ from toy_tables import (
     stored,
     toy_runs,
     write_all,
+    write_files,
     write_scores,
 )
 
@@ -36,7 +38,7 @@ from harness.report.publication import (
     read_index,
     read_published,
 )
-from harness.report.publish import TABLE, publish, recomputed, table_extent
+from harness.report.publish import TABLE, outputs_behind, publish, recomputed, table_extent
 from harness.report.verify import verify
 from harness.runtime import Store
 from harness.strict import Strict
@@ -67,6 +69,22 @@ def test_the_scores_are_one_row_for_each_run_seed_score_and_prompt(folder: Path)
     assert keys == sorted(set(keys))
     values = dict(zip(keys, (r["value"] for r in rows), strict=True))
     assert values["dpo-h1", 1, "ah_wr", "p3"] == 50 + 2 * 3 + 2 * 1
+
+
+def test_the_digests_of_weights_and_answers_are_published(tmp_path: Path) -> None:
+    runs, store = toy_runs(), Store(tmp_path)
+    run = runs.runs["dpo-h1", 1]
+    with store.writing(run.training[0]) as output:
+        (output / "model").mkdir()
+        (output / "model" / "model.safetensors").write_bytes(b"weights")
+        (output / "log.json").write_text("{}")
+    answers = run.judged["arena_hard"].inputs["answers"]
+    write_files(store, answers, answers=[{"prompt_id": "p0", "completion": "1 2 3"}])
+    sha256 = store.manifest(answers.fingerprint)["files"]["answers.parquet"]["sha256"]
+    assert outputs_behind(runs, store)["dpo-h1/micro/seed1"] == {
+        "train 1 model/model.safetensors": hashlib.sha256(b"weights").hexdigest(),
+        "answer arena_hard": sha256,
+    }
 
 
 def test_the_published_json_has_the_agreed_keys(folder: Path) -> None:
