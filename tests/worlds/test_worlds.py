@@ -154,20 +154,6 @@ def test_the_size_of_a_data_set_is_read_from_its_copy_and_nobody_is_asked(
         assert ("prompts" in missing_of(profile)) == lacks
 
 
-def test_matched_prompts_come_in_the_seeds_order(tmp_path: Path) -> None:
-    path = prompts_in(tmp_path / "matched.jsonl", 8)
-    profile = with_prompts(matched=str(path))
-    world = world_of(profile)
-    settings = {**(world.prompts.matched() or {}), "seed": 3, "first": 2, "count": 4}
-    assert settings["matched"] is True
-    found = HubRuntime().human_prompts(settings)
-    order = np.random.default_rng(3).permutation(8)
-    assert list(found) == order[2:6].tolist()
-    with pytest.raises(UserError, match=r"there are 8 prompts matched .* and 9 are needed"):
-        HubRuntime().human_prompts({**settings, "first": 5})
-    assert world_of(with_prompts(matched=None)).prompts.matched() is None
-
-
 @pytest.mark.parametrize(
     ("written", "reason"),
     [(Written("", refused=True), "refusal"), (Written("half", cut=True), "cut off")],
