@@ -36,7 +36,7 @@ from harness.strict import Strict
 _FOLDERS = {"experiments": "experiment", "ablations": "ablation"}
 
 CONTROLS = "controls"
-"""The one table that declares controls."""
+"""The one table that declares controls, which must pass for verdicts about prompts to count."""
 
 _OTHERS = {Path("deviations.yaml"), Path("paper.yaml"), Path("claims", "figures.yaml")}
 """Files in a declaration folder that declare no table; nor do those under its `figures`."""
@@ -328,11 +328,6 @@ GROUPS: Final[Mapping[str, str]] = {
 @functools.cache
 def all_tables() -> Mapping[str, Table]:
     return Declarations(table_files(), _read_tables)
-
-
-def controls_table() -> Table | None:
-    """Return the table of controls, which must pass for verdicts about prompts to count."""
-    return all_tables().get(CONTROLS)
 
 
 @functools.cache

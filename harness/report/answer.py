@@ -175,7 +175,7 @@ def finding(results: Results, verdicts: Sequence[Verdict]) -> str:
     if report.leagues:
         parts = (f"{view.capital(table.league(it.id).title)}: {it.said}" for it in report.leagues)
         return plain(" ".join(parts))
-    primary, column = primary_of(verdicts), table.main_column
+    primary, column = next((it for it in verdicts if it.primary), None), table.main_column
     claim = "" if primary is None else f"“{primary.statement.strip().removesuffix('.')}”"
     if not report.has_numbers:
         if primary is None:
@@ -194,10 +194,6 @@ def finding(results: Results, verdicts: Sequence[Verdict]) -> str:
         margins = _margins(primary, primary.estimate, view.our_decimals(results, column))
         said = f"{word}: {claim} ({margins}); {said}"
     return f"{plain(view.capital(said))}."
-
-
-def primary_of(verdicts: Iterable[Verdict]) -> Verdict | None:
-    return next((verdict for verdict in verdicts if verdict.primary), None)
 
 
 def _margins(primary: Verdict, own: Estimate, decimals: int) -> str:

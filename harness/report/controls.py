@@ -239,7 +239,7 @@ class KnownControls:
     ) -> None:
         self.profile, self.store = profile, store
         self._results_dir = published or results_dir()
-        controls = declared.controls_table()
+        controls = declared.all_tables().get(declared.CONTROLS)
         self._table = None if controls is None else table_at(controls, profile)
 
     def beside(self, runs: Iterable[tuple[str, str]] = ()) -> Controls | None:

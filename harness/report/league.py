@@ -85,7 +85,8 @@ def _found(league: LeagueRows, rows: Sequence[str], scores: RunScores) -> FoundL
             final=marks[row][-1].mean if marks[row] else None,
             overtakes=None if own is None else
             _overtakes([*start, *marks[row]], marks[league.uniform]),
-            by_seed=_by_seed(over[row]) if row in over else (),
+            by_seed=tuple(cast(ScoreMatrix, over[row]).values.mean(axis=1).tolist())
+            if row in over else (),
             detectable=None if gain is None else gain.detectable(ALPHA),
         ))  # fmt: skip
     said = _said(league, members, why)
@@ -122,10 +123,6 @@ def _overtakes(curve: Sequence[Scores], uniform: Sequence[Scores]) -> float | No
             part = 0.0 if before >= goal else (goal - before) / (after - before)
             return (number + part) / (len(curve) - 1)
     return None
-
-
-def _by_seed(gained: Scores) -> tuple[float, ...]:
-    return tuple(cast(ScoreMatrix, gained).values.mean(axis=1).tolist())
 
 
 def _said(league: LeagueRows, members: Sequence[LeagueMember], why: str | None) -> str:

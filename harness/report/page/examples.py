@@ -9,7 +9,7 @@ printed next to them.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -186,7 +186,8 @@ def _offline(run: Run, store: Store) -> Chains:
         return found + [step for child in children.get(name, []) for step in steps(child)]
 
     chains = []
-    for prompt in _three(drawn):
+    for place in dict.fromkeys((0, len(drawn) // 2, len(drawn) - 1)):
+        prompt = drawn[place]
         told = (
             ("drawn", f"as number {prompt['draw'] + 1}"),
             ("informativeness", f"{prompt['informativeness']:.3f}"),
@@ -194,10 +195,6 @@ def _offline(run: Run, store: Store) -> Chains:
         )
         chains.append(steps(prompt, told))
     return chains, rewarded, list(stages.values())
-
-
-def _three(things: Sequence[Any]) -> list[Any]:
-    return [things[i] for i in dict.fromkeys((0, len(things) // 2, len(things) - 1))]
 
 
 def _step(
