@@ -104,7 +104,7 @@ def test_a_creator_at_an_endpoint_is_identified_by_model_scheme_and_words(profil
     scheme = load_scheme("evol_instruct")
     assert settings["creator"] == f"stand-in/writer/evol_instruct@{scheme.digest[:16]}"
     spelled = settings["rewriting"]
-    assert Scheme.model_validate(spelled["templates"]) == scheme
+    assert Scheme.of(spelled["templates"]) == scheme
     assert spelled["model"] == "stand-in/writer"
     assert spelled["sampling"] == {"temperature": 0.9, "max_tokens": 99}
 

@@ -20,9 +20,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
-
-from pydantic import Field, model_validator
+from typing import TYPE_CHECKING, Any, Literal
 
 from harness.endpoint.client import PATIENCE, ServedModel, work_through
 from harness.endpoint.errors import UnansweredError
@@ -55,29 +53,8 @@ TEMPLATES = Path(__file__).resolve().parent / "templates.yaml"
 PROMPT, INSTRUCTION = "{prompt}", "{instruction}"
 
 
-class ReplyFormat(Strict):
-    """Where the rewrite is in a reply; by default it is the whole reply."""
-
-    tag: str | None = Field(default=None, pattern=r"^[A-Za-z][\w-]*$")
-    """Name of the tags around it, e.g. `new_prompt`."""
-    after: str | None = Field(default=None, pattern=r"\S")
-    """A marker that it follows (the last occurrence)."""
-
-    @model_validator(mode="after")
-    def _one_way(self) -> ReplyFormat:
-        if self.tag is not None and self.after is not None:
-            raise ValueError("a reply is read by `tag` or by `after`, not by both")
-        return self
-
-    def read(self, text: str) -> str | None:
-        """Return the rewrite in a reply, stripped, or None if it is not marked as specified."""
-        if self.tag is not None:
-            found = re.findall(rf"<{self.tag}>(.*?)</{self.tag}>", text, re.DOTALL)
-            return found[-1].strip() if found else None
-        if self.after is not None:
-            _, mark, text = text.rpartition(self.after)
-            return text.strip() if mark else None
-        return text.strip()
+_REWRITE = re.compile(r"<new_prompt>(.*?)</new_prompt>", re.DOTALL)
+"""Where the rewrite is in a reply; of several, the last."""
 
 
 class _Method(Strict):
@@ -86,8 +63,6 @@ class _Method(Strict):
 
 
 class _Scheme(Strict):
-    system: str | None = None
-    reply: ReplyFormat = ReplyFormat()
     frames: dict[str, str]
     methods: dict[str, _Method]
 
@@ -96,7 +71,7 @@ class _Scheme(Strict):
             method: self.frames[given.frame].replace(INSTRUCTION, given.instruction.strip()).strip()
             for method, given in self.methods.items()
         }
-        return Scheme(name=name, messages=messages, reply=self.reply, system=self.system)
+        return Scheme(name=name, messages=messages)
 
 
 class _TemplatesFile(Strict):
@@ -111,10 +86,17 @@ class Scheme(Strict):
     """The scheme, as in `METHODS`."""
     messages: dict[str, str]
     """The user message of each method, with `{prompt}` where the prompt goes."""
-    reply: ReplyFormat = ReplyFormat()
-    """Where the rewrite is in a reply."""
-    system: str | None = None
-    """The system message, if any."""
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Any]) -> Scheme:
+        """Return the scheme that a stage's settings spell out."""
+        return cls(name=settings["name"], messages=settings["messages"])
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The wording and the reply's format, as part of a stage's identity."""
+        reply = {"tag": "new_prompt", "after": None}
+        return {**self.model_dump(), "reply": reply, "system": None}
 
     @cached_property
     def methods(self) -> tuple[str, ...]:
@@ -124,7 +106,7 @@ class Scheme(Strict):
     @cached_property
     def digest(self) -> str:
         """The sha256 of everything a model is told, and of its reply format."""
-        return fingerprint_of(self.model_dump(), "templates")
+        return fingerprint_of(self.settings, "templates")
 
     def message(self, method: str, prompt: str) -> str:
         """Return the message that asks a model to rewrite a prompt by a method."""
@@ -181,7 +163,7 @@ SAMPLES = 2**31
 
 CUT, REFUSED, UNMARKED = "cut off", "refusal", "unmarked"
 """Reasons from the reply itself, besides `REASONS`: truncated at the maximum length, refused
-according to the endpoint, or the rewrite is not where the scheme expects it."""
+according to the endpoint, or the rewrite is not between its tags."""
 
 _QUOTES = {'"': '"', "“": "”", "'": "'", "`": "`"}
 
@@ -199,20 +181,17 @@ class ModelCreator:
         method = methods[int(rng.integers(len(methods)))]
         sample = int(rng.integers(SAMPLES))
         messages = [Message("user", self.scheme.message(method, prompt))]
-        if self.scheme.system is not None:
-            messages.insert(0, Message("system", self.scheme.system))
         written = self.generator.write(messages, sample, f"a rewrite by {method}")
-        marked = self.scheme.reply.read(written.text)
-        text = "" if marked is None else _unquoted(marked, prompt)
+        marked = _REWRITE.findall(written.text)
+        text = _unquoted(marked[-1].strip(), prompt) if marked else ""
         if written.refused or written.cut:
             reason: str | None = REFUSED if written.refused else CUT
-        elif marked is None:
+        elif not marked:
             reason = UNMARKED
         else:
             told = self.scheme.messages[method].replace(PROMPT, "\n")
             reason = why_unusable(text, prompt, (told,))
-        kept = written.text if reason or written.text != text else None
-        return Rewrite(None if reason else text, method, reason, kept)
+        return Rewrite(None if reason else text, method, reason, written.text)
 
 
 def _unquoted(text: str, parent: str) -> str:

@@ -119,7 +119,7 @@ class EndpointCreation:
         templates = creator.load_scheme(scheme)
         return {
             "creator": f"{model.source}/{scheme}@{templates.digest[:DIGITS]}",
-            "rewriting": {**rewriting, "templates": templates.model_dump()},
+            "rewriting": {**rewriting, "templates": templates.settings},
         }
 
 
@@ -266,7 +266,7 @@ class HubRuntime:
         served = model_of("creator", str(spelled["model"]), spelled["sampling"])
         generator = creator.EndpointGenerator(served)
         writer = (
-            creator.ModelCreator(generator, creator.Scheme.model_validate(spelled["templates"]))
+            creator.ModelCreator(generator, creator.Scheme.of(spelled["templates"]))
             if own is None
             else OwnCreator(own, why_unusable, partial(creator.replied, generator))
         )

@@ -14,7 +14,6 @@ from harness.eva.evolving import Evolution, Grow, Prompt, Rewrite, evolve
 from harness.worlds.real.creator import (
     EndpointGenerator,
     ModelCreator,
-    ReplyFormat,
     Scheme,
     Written,
     load_scheme,
@@ -25,6 +24,10 @@ GOOD = "How do I plant tomatoes on a small, shady balcony that carries at most 8
 PLAIN = Scheme(
     name="evol_instruct", messages={"breadth": "B {prompt}", "constraints": "C {prompt}"}
 )
+
+
+def marked(text: str) -> str:
+    return f"Sure: <new_prompt>\n{text}</new_prompt>"
 
 
 class Writer(EndpointGenerator):
@@ -41,7 +44,7 @@ class Writer(EndpointGenerator):
             self.asked.append((messages[-1].content, sample))
             self.messages.append(messages)
         said = self._write(messages[-1].content, sample)
-        return said if isinstance(said, Written) else Written(said)
+        return said if isinstance(said, Written) else Written(marked(said))
 
 
 def rewritten(
@@ -66,11 +69,10 @@ def test_a_method_is_drawn_uniformly_and_a_new_sample_each_time() -> None:
 def test_the_model_is_told_the_method_and_the_prompt() -> None:
     writer = Writer(lambda message, sample: GOOD)
     told = {"new": "Other than {prompt}!"}
-    creator = ModelCreator(writer, Scheme(name="self_instruct", messages=told, system="Be brief."))
+    creator = ModelCreator(writer, Scheme(name="self_instruct", messages=told))
     rewrite = creator.rewrite(PARENT, np.random.default_rng(0))
-    asked = [Message("system", "Be brief."), Message("user", f"Other than {PARENT}!")]
-    assert writer.messages == [asked]
-    assert rewrite == Rewrite(GOOD, "new")
+    assert writer.messages == [[Message("user", f"Other than {PARENT}!")]]
+    assert rewrite == Rewrite(GOOD, "new", None, marked(GOOD))
 
 
 @pytest.mark.parametrize(
@@ -81,6 +83,9 @@ def test_the_model_is_told_the_method_and_the_prompt() -> None:
         (f"“{GOOD}”", GOOD, None),
         ('"Why" and "how" do tomatoes grow?', '"Why" and "how" do tomatoes grow?', None),
         (PARENT.upper(), None, "unchanged"),
+        (Written(f"<new_prompt>A draft</new_prompt> {marked(GOOD)} Enjoy."), GOOD, None),
+        (Written(GOOD), None, "unmarked"),
+        (Written(f"<new_prompt>{GOOD}"), None, "unmarked"),
         (Written(GOOD, cut=True), None, "cut off"),
         (Written(GOOD, refused=True), None, "refusal"),
     ],
@@ -101,13 +106,6 @@ def test_what_the_templates_say_is_a_leftover_but_what_the_prompt_says_is_not() 
     assert rewritten(f"{GOOD} {words}", scheme) == (None, "leftover")
     long = "Which of these nine words is the longest one here?"
     assert rewritten(long + " And why?", scheme, parent=long) == (long + " And why?", None)
-
-
-def test_what_was_written_is_kept_where_it_is_not_the_prompt() -> None:
-    scheme = Scheme(name="self_instruct", messages={"new": "{prompt}"}, reply=ReplyFormat(tag="p"))
-    creator = ModelCreator(Writer(lambda message, sample: f"Sure: <p>{GOOD}</p>"), scheme)
-    rewrite = creator.rewrite(PARENT, np.random.default_rng(0))
-    assert (rewrite.prompt, rewrite.written) == (GOOD, f"Sure: <p>{GOOD}</p>")
 
 
 def numbered(message: str, sample: int) -> str:
@@ -136,7 +134,7 @@ def test_an_unusable_rewrite_is_tried_again_with_another_sample_and_the_lineage_
     for tried, (message, sample) in zip(result.tried, writer.asked, strict=True):
         assert message == f"{tried.method[0].upper()} {texts[tried.parent_id]}"
         assert (tried.reason == "empty") == (sample % 3 == 0)
-        assert (tried.written is None) == (tried.reason is None)
+        assert tried.written
         if tried.reason is None:
             child = children[tried.child_id]
             assert (child.parent_id, child.method) == (tried.parent_id, tried.method)

@@ -18,7 +18,6 @@ from harness.eva.evolving import Evolution, Prompt, evolve
 from harness.worlds.real.creator import (
     EndpointGenerator,
     ModelCreator,
-    ReplyFormat,
     Scheme,
     at_once,
 )
@@ -26,7 +25,6 @@ from harness.worlds.real.creator import (
 SCHEME = Scheme(
     name="evol_instruct",
     messages={name: f"{name}: <prompt>{{prompt}}</prompt>" for name in ("breadth", "constraints")},
-    reply=ReplyFormat(tag="new"),
 )
 SAMPLING = {"temperature": 0.88, "top_p": 1.0, "max_tokens": 666}
 CHAINS, STEPS = 12, 3
@@ -36,14 +34,15 @@ def rewrite(body: Any) -> Any:
     """A usable rewrite, or every fifth time one of the failures that models have."""
     message, number = body["messages"][-1]["content"], digest(body)
     parent = message.partition("<prompt>")[2].partition("</prompt>")[0]
-    good = f"<new>How would you answer question {number} if you had only one day for it?</new>"
+    asked = f"How would you answer question {number} if you had only one day for it?"
+    good = f"<new_prompt>{asked}</new_prompt>"
     if number % 5:
         return completion(f"Sure!\n{good}\n")
     cut = completion(good[:30])
     cut["choices"][0]["finish_reason"] = "length"
     failures: tuple[Any, ...] = (
         completion("I'm sorry, but I can't help with that."),
-        completion(f"<new>{parent}</new>"),
+        completion(f"<new_prompt>{parent}</new_prompt>"),
         cut,
         completion(None, refusal="I will not do that."),
         (400, {"error": {"message": "the prompt was filtered"}}, {}),

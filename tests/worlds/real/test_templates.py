@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.worlds.real.creator import METHODS, PROMPT, ReplyFormat, Scheme, read_templates
+from harness.worlds.real.creator import METHODS, PROMPT, Scheme, read_templates
 
 
 def words(text: str) -> tuple[str, ...]:
@@ -23,7 +22,7 @@ def test_our_own_file_has_a_message_for_every_method_that_holds_the_prompt_and_i
         for message in scheme.messages.values():
             assert message.count(PROMPT) == 1
             assert "{instruction}" not in message
-            assert f"<{scheme.reply.tag}>" in message
+            assert "<new_prompt>" in message
 
 
 def test_evol_complexity_is_evol_instruct_in_depth() -> None:
@@ -40,9 +39,8 @@ def test_the_digest_is_that_of_the_words() -> None:
     scheme = Scheme.model_validate(words)
     turned = Scheme(name="self_instruct", messages={"old": "{prompt}", "new": "[{prompt}]"})
     assert (turned.digest, turned.methods) == (scheme.digest, ("new", "old"))
-    others = ({"system": "Be brief."}, {"reply": {"tag": "p"}}, {"messages": {"new": "{prompt}"}})
-    digests = {Scheme.model_validate(words | other).digest for other in others}
-    assert len(digests | {scheme.digest}) == 4
+    other = Scheme(name="self_instruct", messages={"new": "{prompt}"})
+    assert other.digest != scheme.digest == Scheme.of(scheme.settings).digest
 
 
 @given(st.text())
@@ -51,21 +49,3 @@ def test_a_prompt_is_put_in_as_it_is(prompt: str) -> None:
     scheme = Scheme(name="self_instruct", messages={"new": "[{prompt}]"})
     for text in (prompt, prompt + "{prompt}", "{" + prompt + "}"):
         assert scheme.message("new", text) == f"[{text}]"
-
-
-@pytest.mark.parametrize(
-    ("reply", "text", "read"),
-    [
-        (ReplyFormat(), "  Sort it. \n", "Sort it."),
-        (ReplyFormat(tag="p"), "Sure! <p>\nSort it.\n</p> Enjoy.", "Sort it."),
-        (ReplyFormat(tag="p"), "<p>draft</p> no: <p>Sort it.</p>", "Sort it."),
-        (ReplyFormat(tag="p"), "I cannot sort it.", None),
-        (ReplyFormat(tag="p"), "<p>Sort", None),
-        (ReplyFormat(after="Prompt#:"), "#Old Prompt#: a\n#New Prompt#: Sort it.", "Sort it."),
-        (ReplyFormat(after="Prompt#:"), "Sort it.", None),
-    ],
-)
-def test_a_reply_is_read_where_the_file_says(
-    reply: ReplyFormat, text: str, read: str | None
-) -> None:
-    assert reply.read(text) == read
