@@ -35,12 +35,17 @@ _DIRECTIONS = {"higher": "higher is better", "lower": "lower is better", "none":
 
 
 def number_blocks(results: Results, full: bool = True) -> list[Block]:
-    """Return the result blocks and what is missing; unless `full`, only the main column."""
-    columns = [_column_block(results, results.table.main_column)]
-    found = [*control_blocks(results), *summary_blocks(results), *found_blocks(results)]
+    """Return the result blocks and what is missing.
+
+    Unless `full`, only the main column, without the comparison with the paper's order.
+    """
+    columns = (
+        column_blocks(results) if full else [_column_block(results, results.table.main_column)]
+    )
+    found = [*control_blocks(results, full), *(summary_blocks(results) if full else ())]
     failures = results.report.failures
     missing = [Block("Missing", items=tuple(failures))] if failures else []
-    return [*(column_blocks(results) if full else columns), *found, *missing]
+    return [*columns, *found, *found_blocks(results), *missing]
 
 
 def found_blocks(results: Results) -> list[Block]:
@@ -109,8 +114,8 @@ def _caption(results: Results, column: Column) -> str:
     return "; ".join([*said, direction])
 
 
-def control_blocks(results: Results) -> list[Block]:
-    """Return the controls block, only for the table that declares them."""
+def control_blocks(results: Results, full: bool = True) -> list[Block]:
+    """Return the controls, only for the table that declares them; what each says only if `full`."""
     controls = results.report.controls
     if not results.table.controls or not controls:
         return []
@@ -129,7 +134,7 @@ def control_blocks(results: Results) -> list[Block]:
         rows.append((control.id, found, limit, control_state_text(control.state)))
     notes = tuple(
         plain(f"{it.id}: {it.statement}" + (f" ({it.reason})" if it.reason else ""))
-        for it in controls
+        for it in (controls if full else ())
     )
     return [Block("Controls", notes, ("control", "last − first", "needed", "result"), tuple(rows))]
 

@@ -38,14 +38,12 @@ WIDTH = 80
 WIDEST = 100
 """Maximum line width; in wider lines, numbers are hard to match to their row's name."""
 
-SHORTLY = (
-    "Inadmissible", "Seeds", "Intervals", "Controls", "Reward model", "Creator", "Judge", "Stages",
-)  # fmt: skip
-"""The facts shown below the numbers in the short form."""
-
 
 def print_report(results: Results, console: Console | None = None, full: bool = True) -> None:
-    """Print the report of a table; in full with all columns, facts and assumptions."""
+    """Print the report of a table; in full with all columns, facts and assumptions.
+
+    The short form is the answer, the main column, and a line on seeds, intervals and controls.
+    """
     from rich.console import Console
 
     # The margin keeps a break at the edge or a combining character from making a line too long.
@@ -73,11 +71,24 @@ def _parts(results: Results, full: bool) -> Iterator[RenderableType]:
     yield from map(coloured, answer.listed)
     for block in (*number_blocks(results, full), *(fact_blocks(results) if full else ())):
         yield from block_lines(block)
-    shown = [(name, text) for name, text in facts.items() if full or name in SHORTLY]
+    if not full:
+        yield Text(f"\n{_shortly(results, facts)}", style="dim")
+        return
     yield from block_lines(Block("Behind the numbers"))
-    yield names_and_texts(shown, style="dim")
-    for block in assumption_blocks(results) if full else ():
+    yield names_and_texts(facts.items(), style="dim")
+    for block in assumption_blocks(results):
         yield from block_lines(block)
+
+
+def _shortly(results: Results, facts: Mapping[str, str]) -> str:
+    """Return what the numbers rest on, in a line; each fact up to its first semicolon."""
+    said = [f"Seeds {seeds_text(results.report.seeds)}"]
+    said += [
+        f"{name.lower()} {facts[name].partition(';')[0]}"
+        for name in ("Intervals", "Inadmissible", "Controls", "Stages")
+        if name in facts
+    ]
+    return f"{'; '.join(said)}."
 
 
 def text_parts(

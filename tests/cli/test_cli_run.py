@@ -85,7 +85,7 @@ def test_controls_that_ran_here_count_in_the_reports_of_other_tables(
     assert call("run", *asked).exit_code == 0
     said = " ".join(call("report", "table4").stdout.split())
     assert "no verdict on this table counts: offline controls failed: `positive-offline`" in said
-    assert "Controls 0 of 16 passed; dose-offline: not run" in said
+    assert "controls 0 of 16 passed" in said
 
 
 def test_a_run_of_a_few_rows_takes_nothing_away(says: Any, call: Any, tracker: Any) -> None:
