@@ -149,14 +149,9 @@ def test_a_frame_says_what_its_cells_are() -> None:
 
 def test_mistakes_are_errors_of_the_harness() -> None:
     for call, words in (
-        (lambda: harness.load("tabel4"), "did you mean `table4`"),
-        (lambda: harness.load("table4", "mikro"), "did you mean `micro`"),
         (lambda: harness.load("./none.yaml"), "there is no file"),
         (lambda: harness.load("table4", seeds=[]), "no seed is given"),
         (lambda: harness.load("table4", seeds=[1, 1]), "names seed 1 twice"),
-        (lambda: harness.load("fig", rows=["a"]), "there is no figure"),
-        (lambda: harness.load("table4", rows=["dpo"]).plan(), "dpo-1"),
-        (lambda: harness.evaluate("arena"), "There is no benchmark"),
         (lambda: harness.evaluate("mt_bench", jugde="x"), "did you mean `judge`"),
     ):
         with pytest.raises(harness.UserError, match=words):

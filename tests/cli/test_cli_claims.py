@@ -29,12 +29,6 @@ def test_some_tables_and_figures_alone(says: Any) -> None:
     assert "`t10-rm-lc` is not run" in ledger[-1]["reason"]
 
 
-def test_a_table_of_ones_own_has_claims_too(says: Any, mine: Path) -> None:
-    ledger = says("claims", str(mine))
-    assert [claim["place"] for claim in ledger] == ["mine"] * 4
-    assert {claim["word"] for claim in ledger} == {"not_run"}
-
-
 def test_published_scores_are_judged_in_place_of_the_store(says: Any) -> None:
     ledger = says("claims", "table4", "--published")
     assert len(ledger) == 25
@@ -65,12 +59,6 @@ def test_the_lines_of_all_tables_add_up_to_the_counts(call: Any) -> None:
     apart = [sum(map(int, re.findall(r" (\d+)", line))) for line in said[3:9]]
     assert apart == [sum(column) for column in zip(*numbers, strict=True)]
     assert apart[0] == 146
-
-
-def test_a_profile_that_cannot_run_says_so_of_every_claim(says: Any) -> None:
-    (claim, *_) = says("claims", "table8", "--profile", "single-gpu")
-    assert (claim["word"], claim["scale"]) == ("not_run", "reduced")
-    assert "cannot run" in claim["reason"]
 
 
 def test_verify_checks_what_is_published(

@@ -193,24 +193,6 @@ def test_what_a_judge_said_before_is_scored_again_for_nothing_without_a_key(
     assert again.stdout == first.stdout
 
 
-def test_the_paper_s_rows_come_out_of_the_published_files(says: Any, shared_dir: Path) -> None:
-    folder = shared_dir / "benchmarks"
-    battles = folder / "arena_hard" / "battles_gpt-4o-mini.jsonl"
-    found = says("evaluate", "arena_hard", "--judgments", str(battles))
-    rates = {row["model"]: row["scores"]["win_rate"] for row in found}
-    assert round(rates["gemma-2-9b-it-sppo-iter-1"], 1) == 55.7
-    assert round(rates["gemma-2-9b-it-sppo-iter-0"], 1) == 54.6
-    name = "judgment_gemma-2-9b-it-sppo-iter-0_single.jsonl"
-    (row,) = says(
-        "evaluate", "mt_bench", "--judgments", str(folder / "mt_bench" / name),
-        "--data", str(folder / "mt_bench"),
-    )  # fmt: skip
-    assert {c: round(v, 2) for c, v in row["scores"].items()} == {
-        "average": 8.57, "turn_1": 8.81, "turn_2": 8.32
-    }  # fmt: skip
-    assert (row["n_missing"], len(row["per_category"])) == (1, 8)
-
-
 def test_files_that_were_fetched_are_used_where_none_are_named(
     call: Any, says: Any, data: Path, stand_in: Any, folders: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

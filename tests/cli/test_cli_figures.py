@@ -74,22 +74,6 @@ def test_a_figure_never_run_says_so_everywhere(says: Any, call: Any, name: str) 
         assert found["figure"]["title"].split(":")[0] in text
 
 
-def test_publishing_writes_a_folder_that_verifies(
-    says: Any, call: Any, tracker: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr("harness.project.results_dir", lambda: tmp_path / "results")
-    monkeypatch.setattr(
-        "harness.report.figures.drawing.draw_figure", lambda _, file: file.write(b"<svg/>")
-    )
-    assert call("run", *SMALL).exit_code == 0
-    result = call("report", "figure10", "--publish")
-    assert result.exit_code == 0
-    assert "published in" in result.stderr
-    found = says("verify")
-    assert (found["figures"], found["points"]) == (["micro/figure10"], 4)
-    assert "4 numbers in 1 figure" in call("verify").stdout
-
-
 def test_a_published_figure_is_reported_and_drawn_again(
     says: Any, call: Any, tracker: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -107,12 +91,6 @@ def test_a_published_figure_is_reported_and_drawn_again(
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     assert call("report", "figure10", "--published", "--publish").exit_code == 0
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
-
-
-def test_a_figure_in_a_form_that_it_lacks_names_those_that_it_has(call: Any) -> None:
-    result = call("report", "figure9", "--published", "--format", "html")
-    assert result.exit_code == 2
-    assert "cannot be written as html; choose terminal, markdown or json" in result.stderr
 
 
 def test_a_figure_of_which_no_row_can_run_is_reported_and_not_run(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import pytest
 
 from harness.project import results_dir
 from harness.registry.declared import all_tables
-from harness.report.publication import read_index, read_published, write_index
+from harness.report.publication import read_published
 
 TABLE = r'<section class="table" id="([^"]+)" aria-labelledby="\1-title">\n<h3'
 """The beginning of a table's section on a page."""
@@ -40,25 +39,6 @@ def test_each_page_has_a_name_of_its_own(call: Any, folders: Path) -> None:
         "report-table12-micro-published.html",
         "report-table12-micro.html",
     ]
-
-
-def test_nothing_is_published_in_place_of_what_is_there(
-    call: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """The work folder is empty; only what is named may lose what it has."""
-    results = tmp_path / "results"
-    shutil.copytree(results_dir() / "micro" / "table5", results / "micro" / "table5")
-    write_index(results, {"micro/table5": read_index(results_dir())["micro/table5"]})
-    before = (results / "micro" / "table5" / "scores.parquet").read_bytes()
-    monkeypatch.setattr("harness.project.results_dir", lambda: results)
-    asked = ("report", "table5", "--publish")
-    refused = call(*asked)
-    assert refused.exit_code == 1
-    assert "it lacks" in refused.stderr
-    assert "has more: seeds 3, 4, 5, 6, 7, 8, 9, 30 of 30 numbers" in refused.stderr
-    assert (results / "micro" / "table5" / "scores.parquet").read_bytes() == before
-    assert call(*asked, "--allow-fewer").exit_code == 0
-    assert (results / "micro" / "table5" / "scores.parquet").read_bytes() != before
 
 
 def test_what_is_published_is_printed_without_a_store(call: Any) -> None:

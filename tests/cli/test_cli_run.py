@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import functools
 import json
-import shutil
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
-import toy_world
-from mlflow import MlflowClient
 from toy_world import planned
 
 import harness
@@ -28,7 +25,6 @@ from harness.runtime import (
     Store,
     Tally,
 )
-from harness.tracking.connection import default_uri
 
 SMALL = ("run", "table4", "--rows", "eva-a_min", "--seeds", "0,2", "--jobs", "1")
 
@@ -113,80 +109,6 @@ def test_a_run_of_a_few_rows_takes_nothing_away(says: Any, call: Any, tracker: A
     assert result.stderr == ""
 
 
-def test_a_run_of_a_few_rows_takes_nothing_away_from_the_dashboard(
-    call: Any, folders: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Two seeds of three rows stay as they are when a third seed of two rows is run.
-
-    The first stages of the third row's run with that seed are there, but nobody asked for it.
-    """
-    monkeypatch.setattr("harness.pipeline.steps.FUNCTIONS", toy_world.FUNCTIONS)
-    monkeypatch.setattr("harness.pipeline.factory.needed_modules", lambda stages: [])
-    folders.mkdir(parents=True)
-    asked = ("run", "table4", "--jobs", "1", "--rows")
-    first = call(*asked, "eva-a_min,eva-var", "--seeds", "0,1")
-    assert first.exit_code == 0
-    before = mlflow_runs(folders)
-    rows = ("dpo-1", "eva-a_min", "eva-var")
-    for row in rows:
-        status, tags, metrics = before[f"table4/micro | {row}"]
-        assert (status, tags["seeds"], "ours/ah_wr" in metrics) == ("FINISHED", "0, 1", True)
-    assert len(before) == len(rows) * (1 + 2)
-    assert call(*asked, "eva-a_min", "--seeds", "7").exit_code == 0
-    after = mlflow_runs(folders)
-    assert {name: after[name] for name in before} == before
-    assert after.keys() - before.keys() == {
-        f"table4/micro | {run}-seed7" for run in ("dpo-h1", "dpo-eva-a_min")
-    }
-    assert {status for status, _, _ in after.values()} == {"FINISHED"}
-    synced = call("sync", "table4").stdout
-    assert "table4/micro: 11 MLflow runs (11 unchanged)." in synced
-    assert mlflow_runs(folders) == after
-
-
-def mlflow_runs(work_dir: Path) -> dict[str, tuple[str, dict[str, str], dict[str, float]]]:
-    """Return the status, the tags and the metrics of all MLflow runs, by experiment and name."""
-    client = MlflowClient(default_uri(work_dir))
-    return {
-        f"{experiment.name} | {run.info.run_name}": (
-            run.info.status,
-            dict(run.data.tags),
-            {name: value for name, value in run.data.metrics.items() if value == value},
-        )
-        for experiment in client.search_experiments()
-        for run in client.search_runs([experiment.experiment_id])
-    }
-
-
-@pytest.mark.parametrize("kind", ["prompts", "judge"])
-def test_every_verb_names_a_stage_whose_manifest_is_broken(
-    says: Any, call: Any, tracker: Any, folders: Path, kind: str
-) -> None:
-    says(*SMALL)
-    plan = Plan(planned("table4", "micro", (0, 2), ("eva-a_min",)).targets)
-    stage = next(stage for stage in reversed(plan.stages) if stage.kind == kind)
-    manifest = Store(folders / "store").path(stage.fingerprint) / "stage.json"
-    whole = manifest.read_bytes()
-    manifest.write_bytes(whole[:-20])
-    asked = ("table4", "--rows", "eva-a_min", "--seeds", "0,2")
-    for verb in (
-        ("run", *asked),
-        ("plan", *asked),
-        ("report", "table4", "--seeds", "0,2"),
-        ("store", "--verify"),
-        *([("claims", "table4")] if kind == "judge" else []),  # it reads judgments alone
-    ):
-        result = call(*verb)
-        assert (result.exit_code, result.stderr.count("\n")) == (1, 1), (verb, result.stderr)
-        assert (
-            f"{stage.fingerprint[:12]} is broken, stage.json was changed after it was written"
-            in result.stderr
-        ), verb
-        assert f"delete {manifest.parent} and run" in result.stderr, verb
-    shutil.rmtree(manifest.parent)
-    assert {cell["state"] for cell in says(*SMALL)} == {"ok"}
-
-
 def test_a_failed_stage_costs_its_row_and_not_the_report(
     says: Any, call: Any, tracker: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -242,19 +164,6 @@ def test_sync_without_any_run_writes_nothing(call: Any, tracker: Any) -> None:
     assert result.exit_code == 0
     assert "The store has no whole table" in result.stdout
     assert tracker.calls == []
-
-
-def test_what_only_reads_writes_nothing(call: Any, tracker: Any, folders: Path) -> None:
-    """So it works in a folder that may not be written."""
-    assert call("run", "table4", "--rows", "dpo-1", "--seeds", "0", "--jobs", "1").exit_code == 0
-
-    def state() -> dict[Path, int]:
-        return {path: path.stat().st_mtime_ns for path in (folders, *folders.rglob("*"))}
-
-    before = state()
-    for command in ("report table4", "list", "claims table4", "plan table4"):
-        assert call(*command.split()).exit_code == 0
-        assert state() == before, command
 
 
 @pytest.fixture

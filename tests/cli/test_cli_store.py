@@ -67,12 +67,6 @@ def test_the_folder_of_a_policy_is_named_and_transformers_loads_it(
     assert AutoModelForCausalLM.from_pretrained(found["path"]).config.model_type == "gemma2"
 
 
-def test_a_row_of_a_table_of_ones_own_has_a_folder_too(
-    call: Any, mine: Path, trained: Path
-) -> None:
-    assert call("store", "path", str(mine), "dpo-1").stdout == f"{trained}\n"
-
-
 def test_a_damaged_policy_is_not_named(call: Any, trained: Path) -> None:
     weights = trained / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1])
