@@ -103,12 +103,6 @@ def test_the_answer_is_the_same_on_the_page_and_in_json(
         assert line in text
 
 
-def test_the_answer_names_nothing_that_was_not_used(answer: Answer) -> None:
-    for line in answer.lines:
-        for name in ("Arena-Hard", "human prompts", "AlpacaEval", "MT-Bench", "gemma", "Skywork"):
-            assert name not in line
-
-
 @pytest.fixture(scope="module")
 def reports() -> tuple[Results, ...]:
     tables = [all_tables()[name] for name in ("table2", "table5", "choosing")]

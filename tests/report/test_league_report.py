@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import pytest
-from matplotlib.figure import Figure
 
-from harness.project import results_dir
 from harness.registry.declared import load_tables
-from harness.registry.profile import load_profiles
 from harness.registry.schema import Table
-from harness.report.build import published_results
-from harness.report.controls import KnownControls
-from harness.report.league import STROKES, area, league_pictures, leagues_of
+from harness.report.league import area, leagues_of
 from harness.report.model import FoundLeague
 from harness.report.scores import RunScores
 from harness.statistics import ScoreMatrix
@@ -128,37 +121,3 @@ def test_what_has_not_run_is_missing_and_not_zero(table: Table) -> None:
     (pcl,) = [own for own in found.members if own.row == "pool-pcl"]
     assert (pcl.verdict, pcl.area, pcl.final) == ("missing", None, None)
     assert "1 have not run" in found.said
-
-
-def test_every_curve_is_drawn_in_every_panel_with_its_verdict(
-    table: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sheets: list[Figure] = []
-
-    @contextmanager
-    def kept(_target: Any, _salt: str, size: Any, rows: int, columns: int) -> Iterator[Any]:
-        sheets.append(Figure(figsize=size))
-        yield sheets[-1], sheets[-1].subplots(rows, columns)
-
-    monkeypatch.setattr("harness.report.league.canvas", kept)
-    profile, folder = load_profiles()["micro"], results_dir() / "micro" / "selectors"
-    results = published_results(table, folder, KnownControls(profile, None))
-    report = results.report
-    facts = {it.run: it.values for it in report.facts}
-    runs = {row.id: list(row.runs.values()) for row in report.rows}
-    for picture, found in zip(league_pictures(results), report.leagues, strict=True):
-        picture.svg()
-        drawn = [own for own in found.members if own.area is not None]
-        assert len(drawn) > 10
-        by_axis = {place.get_xlabel(): place.lines for place in sheets[-1].axes}
-        for own, tokens, reward in zip(
-            drawn, by_axis["tokens generated"], by_axis["mean learned reward"], strict=True
-        ):
-            marks = [facts[run] for run in runs[own.row]]
-            scores = [cell.mean for cell in report.cells if cell.row == own.row]
-            assert np.array_equal(tokens.get_xdata(), [mark["tokens"] for mark in marks])
-            assert np.array_equal(reward.get_xdata(), [mark["reward"] for mark in marks])
-            assert np.array_equal(reward.get_ydata(), np.array(scores, dtype=float))
-            assert tokens.get_color() == STROKES[own.verdict][0]
-        strokes = [(it.get_color(), it.get_marker()) for it in by_axis["tokens generated"]]
-        assert len(set(strokes)) == len(strokes)

@@ -15,15 +15,10 @@ from toy_page import page_of, shown, write_lineage, write_training
 from toy_tables import CLAIM, DECLARATION, toy_runs, write_all, write_luck
 
 from harness.registry.paper import the_paper
-from harness.report.page.page import SCRIPT, TEMPLATES, as_html
+from harness.report.page.page import as_html
 from harness.report.plots import Picture
 from harness.runtime import Store
 
-HOSTILE = (
-    "<script>alert(1)</script>\"'><img src=x onerror=alert(2)> {{ 7 * 7 }} &lt; \x1b[31m\x00"
-    "\u202eevil\u202c \u2066x\u2069 https://example.org/x </style></div>"
-)
-"""What a model, or a judge, might write."""
 SVG = b'<svg><text>it\'s 5% "x" &lt;b&gt; #1</text></svg>\n'
 
 
@@ -120,31 +115,6 @@ def test_each_number_says_where_it_comes_from(store: Store) -> None:
         assert words in text
 
 
-def test_a_model_s_text_is_shown_and_does_nothing(store: Store) -> None:
-    runs = toy_runs(seeds=[0])
-    write_lineage(store, runs, text=HOSTILE + "x" * 5000)
-    write_training(store, runs)
-    html = page_of(runs, store)
-    harmless(html)
-    page = Page(html)
-    assert "<script>alert(1)</script>\"'><img src=x" in page.text
-    assert "{{ 7 * 7 }} &lt; \ufffd[31m\ufffd\ufffdevil\ufffd" in page.text
-    assert "characters more)" in page.text
-    assert max(len(word) for word in page.text.split()) <= 2000
-
-
-def harmless(html: str) -> None:
-    """Assert that planted text is nothing but text, and turns nothing around."""
-    page = Page(html)
-    assert len(page.all("script")) == 1
-    (script,) = (text for text, where in page.texts if "script" in where)
-    assert script == (TEMPLATES / SCRIPT).read_text(encoding="utf-8")
-    assert [image for image in page.all("img") if image.get("src") == "x"] == []
-    assert "onerror" not in {name for _, named, _ in page.elements for name in named}
-    shapeless = {c for c in html if not c.isprintable()} - {"\n", "\t"}
-    assert shapeless == set()
-
-
 def test_a_page_without_a_store_says_what_it_lacks(store: Store) -> None:
     runs = toy_runs()
     write_all(store, runs)
@@ -173,9 +143,3 @@ def test_the_first_screen_shows_each_claim_in_points_beside_its_verdict(store: S
     assert html.index('class="answer"') < html.index('id="claims"') < html.index('id="tables"')
     ids = {attributes.get("id") for _, attributes, _ in Page(html).elements}
     assert {"table90", "table90/eva-a_min", "table90/eva-a_min/ah_wr"} <= ids
-
-
-def test_a_picture_is_in_its_attribute_as_it_is() -> None:
-    kind, _, data = PICTURE.data.partition(",")
-    assert kind == "data:image/svg+xml;base64"
-    assert base64.b64decode(data) == SVG

@@ -56,12 +56,12 @@ def shown_axes(sheet: Figure) -> list[Axes]:
     return [axes for axes in sheet.axes if axes.get_visible()]
 
 
-def marks(axes: Axes, side: str = "") -> int:
-    """Return the number of data marks within the axes: of a side, `value` or `paper`, or of all."""
+def marks(axes: Axes) -> int:
+    """Return the number of data marks within the axes."""
     assert axes.axison
     found = 0
-    for artist in (*axes.lines, *axes.patches, *axes.collections, *axes.texts):
-        if not artist.get_visible() or (side and artist.get_label() != f"_{side}"):
+    for artist in (*axes.lines, *axes.patches, *axes.collections):
+        if not artist.get_visible():
             continue
         if isinstance(artist, Line2D):
             found += inside(axes, artist.get_xydata())
@@ -70,8 +70,6 @@ def marks(axes: Axes, side: str = "") -> int:
         elif isinstance(artist, Rectangle):
             # Its foot is seen even where the bar is cut off.
             found += inside(axes, [artist.get_xy()])
-        elif isinstance(artist, Text):
-            found += bool(side)
     return found
 
 
@@ -121,16 +119,3 @@ def test_no_published_plot_is_wider_than_the_page() -> None:
     for path in results_dir().rglob("*.svg"):
         (width,) = re.findall(r'<svg[^>]* width="([\d.]+)pt"', path.read_text(encoding="utf-8"))
         assert float(width) <= 72 * PAGE_WIDTH, path
-
-
-@pytest.mark.parametrize("place", PLACES)
-def test_a_caption_counts_the_numbers_that_are_drawn(
-    place: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    report = report_of(place)
-    sheet = drawn(report, monkeypatch)
-    ours = sum(marks(axes, "value") for axes in shown_axes(sheet))
-    assert ours > 0
-    assert f"{ours} of {ours} numbers" in report.alt
-    theirs = sum(marks(axes, "paper") for axes in shown_axes(sheet))
-    assert theirs == sum(point.paper is not None for point in report.points)

@@ -120,19 +120,6 @@ def listed(text: str) -> tuple[str, ...]:
     return () if text in ("none", "–") else made_by(text.split(", "))
 
 
-def of_row(fact: str, row: str) -> tuple[str, ...]:
-    """Return the models that a fact on a whole table names for a row."""
-    if fact.startswith("none"):
-        return ()
-    found = []
-    for said in fact.split("; "):
-        name, _, rows = said.rstrip(")").partition(" (")
-        lacking = rows.removeprefix("all rows but ").split(", ") if "all rows" in rows else None
-        if not rows or (row not in lacking if lacking else row in rows.split(", ")):
-            found.append(name)
-    return made_by(found)
-
-
 def test_every_surface_names_exactly_what_made_each_cell(store: Store, tmp_path: Path) -> None:
     """Two tables share a run and its models, and no row has those of another row."""
     profile, results = load_profiles()["micro"], tmp_path / "results"
@@ -156,7 +143,6 @@ def test_every_surface_names_exactly_what_made_each_cell(store: Store, tmp_path:
         cells = found.report.cells
         found_in = state_records(TableState(runs, found), store)
         records = {record.name: record for record in found_in}
-        texts = [dict(facts(found)), facts_of_markdown(as_markdown(found))]
         folder = results / "micro" / runs.table.id
         published = read_published(folder)[0].cells
         for cell, said, kept in zip(cells, json.loads(as_json(cells)), published, strict=True):
@@ -170,18 +156,10 @@ def test_every_surface_names_exactly_what_made_each_cell(store: Store, tmp_path:
             for models, creators, judge in named:
                 assert (listed(models), listed(creators)) == expected
                 assert judge == said["judge"] == f"{VERSION}/oracle"
-            for text in texts:
-                models, creators = text["Reward model"], text["Creator"]
-                assert (of_row(models, cell.row), of_row(creators, cell.row)) == expected
     for shown in pages.values():
         for run, _, _, models, creators, _ in run_block(shown).rows:
             expected = MADE_BY[run.removeprefix("run-")]
             assert (listed(models), listed(creators)) == expected
-
-
-def facts_of_markdown(text: str) -> dict[str, str]:
-    found = re.findall(r"^- \*\*([^*]+):\*\* (.*)$", text, re.MULTILINE)
-    return {name: re.sub(r"\\(.)", r"\1", said) for name, said in found}
 
 
 def test_what_is_published_is_the_same_report_again(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -171,33 +170,6 @@ def test_assumptions_are_grouped_by_who_makes_them_and_leave_out_what_is_not_use
     text = as_text(report)
     for words in ("From the paper", "Ours", "A note."):
         assert words in text
-
-
-def test_a_hostile_label_is_shown_and_not_obeyed(store: Store) -> None:
-    table = deepcopy(DECLARATION)
-    label = "[red]x[/red] | <b>y</b> `z` *w* \x1b[31m\n# title"
-    table["rows"][1]["label"] = label
-    report = stored(toy_runs(table=table), store)
-    text = as_text(report, width=120)
-    assert "[red]x[/red] | <b>y</b> `z` *w* \ufffd[31m # title" in text
-    assert "\x1b" not in text
-    page = as_markdown(report)
-    shown = r"\[red\]x\[/red\] \| \<b\>y\</b\> \`z\` \*w\* " + "\ufffd" + r"\[31m \# title"
-    line = next(line for line in page.splitlines() if shown in line)
-    assert line.startswith(f"| {shown} | not run | ")
-    assert "\x1b" not in page
-
-
-def test_every_row_of_a_markdown_table_has_as_many_cells_as_its_head(store: Store) -> None:
-    lines = as_markdown(full(store)).splitlines()
-    widths: list[int] = []
-    for line in [*lines, ""]:
-        if line.startswith("|"):
-            widths.append(len(re.findall(r"(?<!\\)\|", line)))
-        else:
-            assert len(set(widths)) <= 1
-            widths = []
-    assert "\n\n\n" not in "\n".join(lines)
 
 
 @pytest.mark.parametrize(
