@@ -152,14 +152,6 @@ def answer_in(text: str) -> str:
     return found[0] if found else ""
 
 
-def test_the_answer_in_the_readme_is_that_of_the_findings() -> None:
-    """After other findings, `python tests/test_docs.py` writes it again."""
-    pages = [path.read_text(encoding="utf-8") for path in (ROOT / "README.md", FINDINGS)]
-    written, found = map(answer_in, pages)
-    assert found.count("\n- ") == 5
-    assert written == found
-
-
 TERMINAL = DOCS / "images" / "terminal.svg"
 SHOWN = "report table4 --published"
 

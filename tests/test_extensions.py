@@ -270,12 +270,6 @@ def test_a_judge_of_ones_own_that_fails_is_one_sentence(
         assert "Traceback" not in done.stderr
 
 
-def test_a_benchmark_that_nobody_adds_is_no_command(here: Callable[..., Any]) -> None:
-    done = here("evaluate", "brevity")
-    assert done.exit_code == 2
-    assert "brevity" in done.stderr
-
-
 def test_an_unknown_metric_gets_the_nearest_right_name(
     here: Callable[..., Any], tmp_path: Path
 ) -> None:
