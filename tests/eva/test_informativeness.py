@@ -109,16 +109,6 @@ def test_all_rewards_equal_leaves_no_weights(metric: str) -> None:
         weights(values, metric)
 
 
-def test_uniform_weights_exist_even_if_all_rewards_are_equal() -> None:
-    values = informativeness([[1.0, 1.0]] * 4, "uniform")
-    np.testing.assert_array_equal(weights(values, "uniform"), [0.25] * 4)
-
-
-def test_a_single_prompt_has_no_spread() -> None:
-    with pytest.raises(HarnessError):
-        weights(informativeness([[0.0, 1.0]], "a_min"), "a_min")
-
-
 @pytest.mark.parametrize("metric", METRICS)
 def test_a_single_completion_is_an_error(metric: str) -> None:
     with pytest.raises(HarnessError, match="single rewarded completion"):
@@ -268,18 +258,9 @@ def test_draws_beyond_the_positive_weights_can_be_uniform_over_the_others() -> N
     np.testing.assert_allclose(shares, [1 / 3, 0, 1 / 3, 0, 1 / 3], atol=0.0244)
 
 
-def test_uniform_draws_beyond_the_positive_weights_repeat_nothing() -> None:
-    chosen = select([1.0] + [0.0] * 7, 8, "weighted", rng(), "uniform")
-    assert sorted(chosen) == list(range(8))
-
-
 def test_enough_positive_weights_leave_the_zeros_alone_whatever_is_to_be_done_without() -> None:
     weights = [0.5, 0.5, 0.0, 0.0]
     assert sorted(select(weights, 2, "weighted", rng(), "uniform")) == [0, 1]
-
-
-def test_exactly_as_many_positive_weights_as_draws_takes_them_all() -> None:
-    assert sorted(select([0.0, 0.9, 0.0, 0.1], 2, "weighted", rng())) == [1, 3]
 
 
 def test_greedy_takes_the_heaviest_and_breaks_ties_by_position() -> None:

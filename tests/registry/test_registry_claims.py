@@ -10,7 +10,6 @@ import pytest
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from harness.project import project_root
 from harness.registry.claims import (
     BestOf,
     Claim,
@@ -24,7 +23,7 @@ from harness.registry.claims import (
     figure_claims,
     places,
 )
-from harness.registry.declared import all_profiles, table_files
+from harness.registry.declared import all_profiles
 from harness.registry.schema import Table
 
 
@@ -173,12 +172,6 @@ def test_shares_are_the_tolerances_of_the_statements(tables: dict[str, Table]) -
                 assert size == pytest.approx(claim.test.tolerance, rel=0.1), claim.id
                 compared += 1
     assert compared == 16
-
-
-def test_every_claim_file_is_a_table_s_or_the_figures_one() -> None:
-    folder = project_root() / "experiments" / "claims"
-    assert [path.name for path in sorted(folder.iterdir())] == ["figures.yaml"]
-    assert not any(path.parent.name == "claims" for path in table_files())
 
 
 COMPARE = {"kind": "compare", "left": "a", "op": ">", "right": "b", "column": "c"}

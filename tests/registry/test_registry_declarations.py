@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +9,10 @@ import pytest
 import yaml
 
 from harness.project import figures_dir, profiles_dir
-from harness.registry.declared import load_tables, table_files
+from harness.registry.declared import table_files
 from harness.registry.documents import read_document, sources, yaml_files
-from harness.registry.figures import Figure, load_figures
-from harness.registry.profile import Profile, load_profiles, table_unsupported, unsupported
+from harness.registry.figures import Figure
+from harness.registry.profile import Profile, table_unsupported, unsupported
 from harness.registry.recipe import Recipe
 from harness.registry.schema import Table
 
@@ -30,19 +29,6 @@ def _paper(tables: dict[str, Table]) -> dict[str, Table]:
 
 def _stem(path: Path) -> str:
     return path.stem
-
-
-@pytest.mark.parametrize("path", [*TABLE_FILES, *FIGURE_FILES, *PROFILE_FILES], ids=_stem)
-def test_every_file_is_valid_alone(path: Path, tables: dict[str, Table], tmp_path: Path) -> None:
-    folder = tmp_path / path.parent.name
-    folder.mkdir()
-    shutil.copy(path, folder)
-    if path in TABLE_FILES:
-        assert list(load_tables([folder])) == [path.stem]
-    elif path in FIGURE_FILES:
-        assert list(load_figures(tables, folder)) == [path.stem]
-    else:
-        assert list(load_profiles(folder)) == [path.stem]
 
 
 def test_no_declaration_is_missing(tables: dict[str, Table], figures: dict[str, Figure]) -> None:
@@ -138,11 +124,6 @@ def test_paper_gain_is_taken_at_the_printed_precision(tables: dict[str, Table]) 
     assert table.paper_gain(table.row("dpo-1"), table.column("ah_wr")) is None
 
 
-def test_table13_is_plain_dpo(tables: dict[str, Table]) -> None:
-    for row in tables["table13"].rows[1:]:
-        assert tables["table13"].recipe_of(row, tables["table13"].columns[0]).algorithm == "dpo"
-
-
 def test_a_column_changes_the_recipe_of_evolving_rows_only(tables: dict[str, Table]) -> None:
     table = tables["table8"]
     assert set(table.recipes(table.row("rloo-1x"))) == {"rloo-1x"}
@@ -150,11 +131,6 @@ def test_a_column_changes_the_recipe_of_evolving_rows_only(tables: dict[str, Tab
     assert wide.online is not None
     assert (wide.online.n_new, wide.online.size, wide.online.ratio_evol) == (8, 2, 0.5)
     assert table.column("n_new_8").reads == "ah_wr"
-
-
-def test_tables_are_read_in_natural_order() -> None:
-    names = list(load_tables())
-    assert names.index("table2") < names.index("table10")
 
 
 @pytest.mark.parametrize("path", PROFILE_FILES, ids=_stem)
