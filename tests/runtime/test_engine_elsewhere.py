@@ -139,15 +139,6 @@ def test_workers_of_every_engine_draw_on_one_budget(
     assert 2 <= len(outcome.failed) <= 4
 
 
-def test_nodes_with_another_harness_or_without_the_store_are_refused(
-    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(ray_engine, "code_digest", lambda: "another")
-    stage = toy("draw", number=1)
-    why = there(tmp_path, [stage], where=RAY).failed[stage]
-    assert "is not the driver's (another): install the same" in why
-
-
 def test_an_address_where_nobody_is_is_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import errno
-import os
 import re
-import select
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,13 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from toy_stages import FUNCTIONS, chain_with_gate, toy
+from toy_stages import FUNCTIONS, toy
 
 from harness.errors import HarnessError, UserError
 from harness.runtime import (
     Engine,
     Event,
-    Interrupted,
     Plan,
     RunOutcome,
     Stage,
@@ -191,51 +187,6 @@ def test_a_worker_that_cannot_write_its_log_still_says_why_a_stage_failed(
     assert [message["event"] for message in said] == ["started", "failed"]
     assert said[1]["reason"].startswith("the disk is full while storing 'fills'")
     assert said[1]["disk_full"]
-
-
-def test_ctrl_c_leaves_nothing_that_looks_finished_and_a_rerun_goes_on(tmp_path: Path) -> None:
-    gate = tmp_path / "gate"
-
-    def press_ctrl_c(event: Event) -> None:
-        if isinstance(event, StageProgress):
-            os.kill(os.getpid(), signal.SIGINT)
-
-    with pytest.raises(Interrupted, match="run the same command again") as caught:
-        run(tmp_path, chain_with_gate(gate), on_event=press_ctrl_c)
-    assert caught.value.exit_code == 130
-    assert leftovers(tmp_path) == []
-    states = Plan(chain_with_gate(gate)).states(Store(tmp_path / "store"))
-    assert list(states.values()) == ["done", "missing", "missing", "missing"]
-    gate.touch()
-    assert run(tmp_path, chain_with_gate(gate)).ok
-    assert set(Plan(chain_with_gate(gate)).states(Store(tmp_path / "store")).values()) == {"done"}
-
-
-def test_a_killed_run_and_its_rerun_give_the_bytes_of_an_undisturbed_run(tmp_path: Path) -> None:
-    """The parent is killed at the gate; its worker sees that and ends; nothing else is told."""
-    gate, work = tmp_path / "gate", tmp_path / "killed"
-    here = Path(__file__).parent
-    path = os.pathsep.join([str(here), str(here.parents[1])])
-    with subprocess.Popen(
-        [sys.executable, str(here / "run_toys.py"), str(work), "2", "chain_with_gate", str(gate)],
-        stdout=subprocess.PIPE,
-        text=True,
-        env=os.environ | {"PYTHONPATH": path},
-    ) as parent:
-        assert parent.stdout is not None
-        said = next(line for line in parent.stdout if line.startswith("progress"))
-        worker = os.pidfd_open(int(said.split()[1]))
-        parent.kill()
-    ended, _, _ = select.select([worker], [], [], 10)
-    os.close(worker)
-    assert ended, "the worker outlived its parent"
-    assert any(path.name == "half.txt" for path in (work / "store" / "tmp").rglob("*"))
-
-    gate.touch()
-    assert run(work, chain_with_gate(gate), jobs=2).ok
-    assert leftovers(work) == []
-    assert run(tmp_path / "calm", chain_with_gate(gate)).ok
-    assert outputs(work) == outputs(tmp_path / "calm")
 
 
 def test_an_input_that_was_changed_is_named_and_fails_its_dependant(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from toy_stages import one_awaits, overlapping
+from toy_stages import one_awaits
 
 from harness.runtime import Plan, Store
 
@@ -59,51 +59,6 @@ def whole(run: subprocess.Popen[str]) -> bool:
 def computed(log: Path) -> Counter[str]:
     """Return how often each counted stage was begun."""
     return Counter(log.read_text().splitlines())
-
-
-def everything(tmp_path: Path, rivals: int, log: Path) -> list[str]:
-    """Return the states of all that some rivals were to compute."""
-    plan = Plan(stage for rival in range(rivals) for stage in overlapping(str(rival), str(log)))
-    return list(plan.states(Store(tmp_path / "store")).values())
-
-
-MANY = pytest.param(16, marks=pytest.mark.faults)
-
-
-@pytest.mark.parametrize("rivals", [2, 4, 8, MANY])
-def test_rivals_compute_each_stage_once_and_all_succeed(
-    start: Start, tmp_path: Path, rivals: int
-) -> None:
-    """Rival r has chains r to r + 5 of three counted stages: 3 (5 + rivals) in all."""
-    log = tmp_path / "log"
-    runs = [start("overlapping", rival, log) for rival in range(rivals)]
-    assert all(whole(run) for run in runs)
-    assert list(computed(log).values()) == [1] * (3 * (5 + rivals))
-    assert set(everything(tmp_path, rivals, log)) == {"done"}
-    assert not list((tmp_path / "store" / "tmp").iterdir())
-    assert not list((tmp_path / "store").glob("failures/*"))
-
-
-@pytest.mark.parametrize("rivals", [8, MANY])
-def test_what_killed_rivals_held_is_computed_by_the_others(
-    start: Start, tmp_path: Path, rivals: int
-) -> None:
-    """Every third is killed when it has begun its first, second, ... stage."""
-    log = tmp_path / "log"
-    runs = [start("overlapping", rival, log) for rival in range(rivals)]
-    killed = runs[: rivals - 1 : 3]
-    for stages, run in enumerate(killed, start=1):
-        for _ in range(stages):
-            until(run, "started")
-        run.kill()
-    assert all(whole(run) for run in runs if run not in killed)
-    # The first rival is dead, and nobody else wants its chain 0.
-    again = sum(times - 1 for times in computed(log).values())
-    assert again <= len(killed), "each of the killed had one stage in hand"
-    assert everything(tmp_path, rivals, log)[4:] == ["done"] * 4 * (rivals + 4)
-    store = Store(tmp_path / "store")
-    store.sweep()
-    assert not list((tmp_path / "store" / "tmp").iterdir())
 
 
 def test_a_run_that_waits_goes_on_with_what_is_not_taken(start: Start, tmp_path: Path) -> None:

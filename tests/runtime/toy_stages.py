@@ -133,26 +133,6 @@ def toy(kind: str, *inputs: Stage, label: str = "", **settings: Any) -> Stage:
     return Stage(kind, 1, settings, named, label or kind)
 
 
-def chain_with_gate(gate: Path | str) -> list[Stage]:
-    """Return a target whose chain draws, waits at a gate, and sums."""
-    first = toy("draw", number=1)
-    behind = toy("gated", first, gate=str(gate), label="behind the gate")
-    return [toy("total", first, behind, toy("draw", number=2))]
-
-
-def overlapping(rival: str, log: str) -> list[Stage]:
-    """Return six chains of three counted stages; the next rival has five of them too."""
-    first = int(rival)
-    return [_counted_chain(number, log) for number in range(first, first + 6)]
-
-
-def _counted_chain(number: int, log: str) -> Stage:
-    stage = toy("draw", number=number)
-    for step in range(3):
-        stage = toy("counted", stage, number=number, step=step, log=log)
-    return stage
-
-
 def one_awaits(pipe: str, log: str, own: str) -> list[Stage]:
     """Return a stage that awaits a pipe with one that needs it, and a stage apart."""
     awaited = toy("awaits", pipe=pipe, log=log, number=0, step=0)

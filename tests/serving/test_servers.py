@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import select
-import signal
-import subprocess
-import sys
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -51,16 +45,6 @@ def processes(starts: Path) -> dict[str, psutil.Process]:
         with suppress(psutil.NoSuchProcess):
             found[name.rpartition("/")[2]] = psutil.Process(int(number))
     return found
-
-
-def wait_for_end(number: int) -> None:
-    """Wait until a process that is not our child has ended."""
-    try:
-        descriptor = os.pidfd_open(number)
-    except ProcessLookupError:
-        return
-    assert select.select([descriptor], [], [], 120)[0], "it did not end"
-    os.close(descriptor)
 
 
 def test_a_role_is_started_when_first_held_and_shared_until_the_end(
@@ -156,63 +140,3 @@ def test_a_server_that_does_not_start_is_quoted_and_frees_the_gpu(
         monkeypatch.delenv("FAKE_DIES_AT_START")
         with servers.hold("judge"):
             pass
-
-
-# Other processes.
-
-RUN = """
-import signal, sys
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
-sys.path[:] = {path!r}
-from pathlib import Path
-from toy_servers import declared
-from harness.serving.servers import Servers
-with Servers(declared(**{{sys.argv[1]: 0.6}}), Path(sys.argv[2]), Path) as servers:
-    with servers.hold(sys.argv[1]):
-        print('held', flush=True)
-        sys.stdin.read()
-"""
-
-
-@pytest.fixture
-def run(logs: Path) -> Iterator[Any]:
-    """Return what has another process hold a role until its input ends; it says `held`."""
-    code = RUN.format(path=[*sys.path, str(Path(__file__).parent)])
-    begun: list[subprocess.Popen[str]] = []
-
-    def start(role: str) -> subprocess.Popen[str]:
-        begun.append(
-            subprocess.Popen(
-                [sys.executable, "-c", code, role, str(logs)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-                start_new_session=True,
-            )
-        )
-        return begun[-1]
-
-    yield start
-    for process in begun:
-        process.kill()
-        process.communicate()
-
-
-@pytest.mark.parametrize("how", ["kill -9", "Ctrl-C", "kill -9 of the server"])
-def test_nothing_is_left_behind(
-    how: str, starts: Path, run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The server has started a process that does not mind its parent's death, as vLLM does."""
-    monkeypatch.setenv("FAKE_CHILD", str(tmp_path / "child"))
-    holder = run("judge")
-    assert holder.stdout.readline() == "held\n"
-    child, server = int((tmp_path / "child").read_text()), processes(starts)["judge"].pid
-    assert psutil.pid_exists(child)
-    if how == "kill -9":
-        holder.kill()
-    elif how == "Ctrl-C":
-        os.killpg(holder.pid, signal.SIGINT)  # as a terminal sends it, to all in the foreground
-    else:
-        os.kill(server, signal.SIGKILL)
-    wait_for_end(server)
-    wait_for_end(child)
