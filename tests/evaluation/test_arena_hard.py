@@ -25,7 +25,6 @@ from harness.evaluation.benchmarks.arena_hard import (
     score_games,
 )
 from harness.evaluation.files import Answer, Answers, read_answers, read_records
-from harness.evaluation.scores import Judgment
 
 CONFIG = {
     "system_prompt": "system",
@@ -211,13 +210,6 @@ def test_a_label_is_read_from_the_text_around_it_where_it_is_the_only_one(
     text: str, label: str | None
 ) -> None:
     assert label_in(text) == label
-
-
-def test_the_order_shown_says_who_won() -> None:
-    assert game("q", 1, "B>>A") == Judgment("q", 1.0, 1, 3.0)
-    assert game("q", 2, "B>A") == Judgment("q", 0.0, 2, 1.0)
-    assert game("q", 2, "A=B") == Judgment("q", 0.5, 2, 1.0)
-    assert game("q", 2, None).value is None
 
 
 TWO_PROMPTS = [

@@ -132,16 +132,6 @@ def test_a_full_disk_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyP
         client_of(server, tmp_path).ask(ask_for("a"))
 
 
-def test_every_injected_failure_is_tried_again(tmp_path: Path) -> None:
-    requests = [ask_for(str(i)) for i in range(60)]
-    with StandIn(failing=0.5) as server:
-        disturbed = ask_all(client_of(server, tmp_path / "a"), requests)
-        assert server.requests > 60
-        assert set(server.answered.values()) == {1}
-    with StandIn() as server:
-        assert ask_all(client_of(server, tmp_path / "b"), requests) == disturbed
-
-
 def test_as_many_requests_are_under_way_as_allowed_and_no_more(tmp_path: Path) -> None:
     """Each reply waits until three requests are there; a fourth would be counted."""
     together = threading.Barrier(3, timeout=60.0)

@@ -21,8 +21,6 @@ from harness.errors import HarnessError
 from harness.evaluation.benchmarks.mt_bench import parse_rating
 from harness.worlds.real.scoring import only_field
 
-DEEP = "[" * 100_000 + "]" * 100_000
-
 
 def sends(data: bytes, status: int = 200, **headers: str) -> Any:
     """Return what answers with a body and headers as they are."""
@@ -35,15 +33,6 @@ def sends(data: bytes, status: int = 200, **headers: str) -> Any:
         request.wfile.write(data)
 
     return lambda body, times: send
-
-
-@pytest.mark.parametrize("body", [DEEP, f'{{"choices": {DEEP}}}', "[", "\x00"])
-def test_a_body_that_cannot_be_read_lets_the_others_go_on(tmp_path: Path, body: str) -> None:
-    with StandIn(lambda request: body) as server:
-        client = client_of(server, tmp_path, attempts=2)
-        with pytest.raises(UnansweredError, match=r"no JSON that can be read for prompt a"):
-            client.ask(ask_for("a"))
-    assert client.ledger.spending.usd_unconfirmed > 0
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from harness import extensions
 from harness.project import benchmarks_dir, models_dir, work_dir
 from stand_in import server
 
@@ -28,13 +27,6 @@ REWARD_MODELS = ("ArmoRM", "Skywork-Reward", "PairRM", "pair-preference-model")
 PROMPTS, MATCHED = f"{OWNER}-prompts", f"{OWNER}-matched"
 """Names of the folders with the human prompts, and with prompts that stand for those matched to the
 hard benchmark, in the work folder."""
-
-
-def learn_benchmark() -> None:
-    """Let this process know the benchmark that the profile names; tests undo it."""
-    from stand_in.annotator import Ranked
-
-    extensions.BENCHMARKS["ranked"] = extensions.Extension(Ranked, "stand_in", "1")
 
 
 def folders() -> dict[str, Path]:

@@ -9,20 +9,15 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from collections import Counter
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 
-from harness.registry.declared import load_tables, named_profile
-from harness.registry.profile import load_profiles, table_unsupported
-from stand_in import build
 from stand_in.profiles import write_profile
 
 HERE = Path(__file__).resolve().parent
@@ -94,23 +89,6 @@ def scores(work: Path) -> dict[str, list[dict[str, Any]]]:
     return rows(work, "judge", "scores.parquet")
 
 
-def test_the_profile_offers_what_the_papers_does_but_for_table_9(
-    registries: None, tmp_path: Path
-) -> None:
-    """Table 9's tasks are lm-evaluation-harness's own and cannot be made up."""
-    build.learn_benchmark()
-    paper, tables = load_profiles()["paper"], load_tables()
-    stand_in = named_profile(str(write_profile(tmp_path)))
-    same = ("algorithms", "arms", "train_modes", "rewriter", "selection", "pairs")
-    assert all(getattr(paper, name) == getattr(stand_in, name) for name in same)
-    assert set(paper.reward_models) == set(stand_in.reward_models)
-    assert paper.creator.methods == stand_in.creator.methods
-    assert set(paper.benchmarks) - set(stand_in.benchmarks) == {"downstream", "alpaca_eval"}
-    assert set(paper.scores) - set(stand_in.scores) == set(paper.benchmarks["downstream"].columns)
-    lacking = {name for name, table in tables.items() if table_unsupported(table, stand_in)}
-    assert lacking == {"table9", "reward-models", "choosing", "selectors"}
-
-
 def test_every_cell_of_table4_has_a_number(whole: Path) -> None:
     """Nine rows in five columns; the run again computes nothing."""
     before = stages(whole)
@@ -122,16 +100,6 @@ def test_every_cell_of_table4_has_a_number(whole: Path) -> None:
     assert all(cell["mean"] is not None and len(cell["runs"]) == 1 for cell in cells)
     assert {cell["scale"] for cell in cells} == {"toy"}
     assert stages(whole) == before
-
-
-def test_the_head_of_the_report_names_the_models(whole: Path) -> None:
-    for form in ("terminal", "markdown"):
-        report = harness(whole, "report", "--format", form, "--full")
-        assert report.returncode == 0, report.stderr
-        head = " ".join(report.stdout.split())
-        assert "scale: toy" in head
-        assert "stand-in/gemma-2@files-" in head
-        assert "stand-in/ArmoRM@files-" in head
 
 
 def test_the_policy_is_trained_and_unusable_rewrites_are_counted(whole: Path) -> None:
@@ -149,33 +117,6 @@ def test_the_policy_is_trained_and_unusable_rewrites_are_counted(whole: Path) ->
     assert len(answers) > 4, "training has to change what the policy says"
 
 
-def test_a_killed_run_goes_on_to_the_same_numbers(
-    whole: Path, shared: dict[str, str], tmp_path: Path
-) -> None:
-    running = subprocess.Popen(
-        [*COMMAND, *on_table4(tmp_path, *ONE_ROW)],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        env=environment(tmp_path, **shared),
-    )
-    while not stages(tmp_path):
-        with suppress(subprocess.TimeoutExpired):
-            running.wait(0.05)
-            pytest.fail("the run ended before any stage was done")
-    running.kill()
-    assert running.wait() == -signal.SIGKILL
-    kept = stages(tmp_path)
-    assert 0 < len(kept) < 11
-    done = harness(tmp_path, *ONE_ROW, **shared)
-    assert done.returncode == 0, done.stderr
-    after = stages(tmp_path)
-    assert {f: after[f]["finished"] for f in kept} == {f: m["finished"] for f, m in kept.items()}
-    assert len(after) == 11
-    undisturbed, resumed = scores(whole), scores(tmp_path)
-    assert len(resumed) == 3
-    assert all(undisturbed[fingerprint] == rows for fingerprint, rows in resumed.items())
-
-
 def test_a_judge_that_is_lost_in_the_middle_is_one_sentence_and_costs_no_work(
     whole: Path, shared: dict[str, str], tmp_path: Path
 ) -> None:
@@ -190,19 +131,3 @@ def test_a_judge_that_is_lost_in_the_middle_is_one_sentence_and_costs_no_work(
     assert done.returncode == 0, done.stderr
     found = scores(tmp_path)
     assert {key: scores(whole)[key] for key in found} == found != {}
-
-
-def test_a_run_without_its_endpoints_is_refused_before_anything_is_computed(
-    shared: dict[str, str], tmp_path: Path
-) -> None:
-    """The models and benchmarks are there, the prompts are not made here, and nobody serves."""
-    refused = subprocess.run(
-        [sys.executable, "-m", "harness.cli.main", *on_table4(tmp_path, "plan")],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=environment(tmp_path, **shared),
-    )
-    assert refused.returncode == 2
-    assert "stand-in-prompts/prompts.jsonl" in refused.stderr
-    assert "Traceback" not in refused.stderr
