@@ -13,19 +13,17 @@ from micro_reading import read
 from safetensors.torch import load_file
 
 from harness.worlds.embedded import build as cards
-from harness.worlds.embedded import pretrain as pretraining
 from harness.worlds.embedded.build import measure
 from harness.worlds.embedded.files import digest
 from harness.worlds.embedded.language import MEANING, token_ids, write_list
 from harness.worlds.embedded.pretrain import (
-    FIRST_NAMES,
     SHORT,
     Course,
     PretrainConfig,
     pretrain,
     reproducible,
 )
-from harness.worlds.embedded.texts import RANKED, Mix
+from harness.worlds.embedded.texts import RANKED
 
 SMALL = PretrainConfig(
     operations=Course(8, 3e-3, 2), names=Course(4, 1e-3, 1), batch_size=16, pool_batches=4,
@@ -43,36 +41,6 @@ def test_the_same_settings_give_the_same_policy_and_another_seed_another(tmp_pat
     first = trained(SMALL, tmp_path / "a")
     assert trained(SMALL, tmp_path / "b") == first
     assert trained(replace(SMALL, seed=1), tmp_path / "c") != first
-
-
-def test_the_first_course_teaches_the_operations_and_the_second_the_names(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Single operations under one name each first; then everything the demonstrator says."""
-    drawn: list[tuple[str, int, Mix, Mix]] = []
-    rates: list[tuple[float, int, int]] = []
-    batches, descent = pretraining.batches, pretraining.descent
-
-    def noted_batches(config: Any, steps: int, stream: str, mix_at: Any) -> Any:
-        drawn.append((stream, steps, mix_at(0.0), mix_at(1.0)))
-        return batches(config, steps, stream, mix_at)
-
-    def noted_descent(model: Any, learning_rate: float, warmup_steps: int, steps: int) -> Any:
-        rates.append((learning_rate, warmup_steps, steps))
-        return descent(model, learning_rate, warmup_steps, steps)
-
-    monkeypatch.setattr(pretraining, "batches", noted_batches)
-    monkeypatch.setattr(pretraining, "descent", noted_descent)
-    done: list[int] = []
-    pretrain(SMALL, tmp_path, lambda step, loss, model: done.append(step))
-    assert done == list(range(1, 13))
-    assert SMALL.steps == 12
-    assert rates == [(3e-3, 2, 8), (1e-3, 1, 4)]
-    assert [(stream, steps) for stream, steps, _, _ in drawn] == [("operations", 8), ("names", 4)]
-    (_, _, first, last), (_, _, start, end) = drawn
-    assert (first.names, first.lift, len(first.depths)) == (FIRST_NAMES, 1.0, 1)
-    assert (last.names, last.lift, len(last.depths)) == (FIRST_NAMES, 1.0, 4)
-    assert start == end == Mix(names=RANKED, lift=0.0)
 
 
 def test_a_trained_policy_has_short_embeddings_of_names_and_a_head_of_its_own(

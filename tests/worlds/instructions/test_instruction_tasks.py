@@ -67,13 +67,6 @@ def test_tasks_of_three_instructions_read_back_as_themselves() -> None:
         assert read(str(task)) == task
 
 
-def test_every_form_and_subject_reads_back() -> None:
-    one = (Instruction("no_comma"),)
-    pairs = [(form, SUBJECTS[0]) for form in FORMS] + [(FORMS[0], subject) for subject in SUBJECTS]
-    for form, subject in pairs:
-        assert read(str(Task(form, subject, one))) == Task(form, subject, one)
-
-
 def test_forms_and_subjects_are_distinct_and_clean() -> None:
     for texts in (FORMS, SUBJECTS):
         assert len({text.lower() for text in texts}) == len(texts)
@@ -135,26 +128,13 @@ HEAD = "Write a short poem about an old bicycle."
         f"{HEAD} Do not use any commas. Write it without a single comma.",
         f"{HEAD} Use only lowercase letters. Use capital letters only.",
         f"{HEAD} Use only lowercase letters. Do not use any commas. After the text, add a P.S.",
+        f"{HEAD} Use only lowercase letters. Do not use any commas. Use at most 40 words. "
+        'Use the word "river".',
         f'{HEAD} Do not use any commas. Start with the exact words "Well,"',
     ],
 )
 def test_any_other_text_is_not_a_task(text: str) -> None:
     assert read(text) is None
-
-
-def test_a_prompt_has_at_most_three_instructions() -> None:
-    said = (
-        "Use only lowercase letters.",
-        "Do not use any commas.",
-        "Use at most 40 words.",
-        'Use the word "river".',
-        "Use at least 1 exclamation mark.",
-    )
-    three = read(" ".join([HEAD, *said[:3]]))
-    assert three is not None
-    assert three.kinds == ("lowercase", "no_comma", "at_most")
-    assert read(" ".join([HEAD, *said[:4]])) is None
-    assert read(" ".join([HEAD, *said])) is None
 
 
 def test_a_prompt_with_one_character_less_or_another_is_not_itself() -> None:

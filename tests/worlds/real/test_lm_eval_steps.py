@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lm_eval_data import ITEMS, write_sets
 
 from harness.evaluation.benchmarks import lm_eval
 from harness.pipeline.runs import plan_table
@@ -117,18 +116,3 @@ def test_the_version_that_scores_is_the_one_that_is_installed(
         judges[version] = {str(s.settings["judge"]) for s in plan if s.kind == "judge"}
         assert {s.settings["dtype"] for s in plan if s.kind == "answer"} == {"bfloat16"}
     assert judges == {version: {f"lm-evaluation-harness {version}"} for version in judges}
-
-
-@pytest.mark.skipif(not lm_eval.installed(), reason="the extra `lm-eval` is not installed")
-def test_the_packages_own_tasks_give_a_value_for_every_document(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The package runs sets of a few items with a model that answers at random."""
-    write_sets(tmp_path)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
-    _, scored = run(tmp_path, engine="dummy")
-    rows = read_rows(scored / "scores.parquet")
-    assert {c: sum(row["column"] == c for row in rows) for c in ITEMS} == ITEMS
-    assert json.loads((scored / "summary.json").read_text())["not_available"] == {}
-    assert len({(row["prompt_id"], row["column"]) for row in rows}) == sum(ITEMS.values())

@@ -150,37 +150,6 @@ def test_each_category_of_mt_bench_is_answered_at_its_temperature(
         steps.temperature_of({"writing": 0.7}, "math")
 
 
-def test_arena_hard_is_judged_in_both_orders(
-    paper: Profile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The judge takes whoever says `good`: q0's answer wins both games by far, q1's loses both.
-
-    A strong verdict counts three times, so that wins and losses weigh 6 each: 50%. With R = 50 and
-    equal weights the per-prompt values are 100 and 0.
-    """
-    settings = judging(paper, "arena_hard")
-
-    def reply(body: Any) -> Any:
-        shown = body["messages"][1]["content"]
-        ours_first = shown.index("mine") < shown.index("gpt-4-0314")
-        better = "good" in shown
-        return completion("[[A>>B]]" if better == ours_first else "[[B>>A]]")
-
-    ctx = context(tmp_path, settings, [("q0", 1, "mine, good"), ("q1", 1, "mine, bad")])
-    summary, scores, judgments, server = judged(monkeypatch, ctx, reply)
-    assert scores == pytest.approx({("q0", "ah_wr"): 100.0, ("q1", "ah_wr"): 0.0})
-    assert summary["scores"]["ah_wr"] == pytest.approx(50.0)
-    assert (summary["benchmark"], summary["judge"]) == (settings["benchmark"], MODEL)
-    assert (summary["n"], summary["n_missing"]) == (2, 0)
-    assert [(j["prompt_id"], j["number"], j["reply"]) for j in judgments] == [
-        ("q0", 1, "[[B>>A]]"), ("q0", 2, "[[A>>B]]"), ("q1", 1, "[[A>>B]]"), ("q1", 2, "[[B>>A]]")
-    ]  # fmt: skip
-    assert server.requests == 4
-    assert summary["cost"] == {
-        "replies": 4, "prompt_tokens": 400, "completion_tokens": 40, "usd": None
-    }  # fmt: skip
-
-
 def test_a_judge_that_answers_as_another_model_is_said_with_the_scores(
     paper: Profile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

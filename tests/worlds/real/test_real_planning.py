@@ -30,23 +30,6 @@ def write_model(folder: Path, weights: bytes = b"weights") -> Path:
     return folder
 
 
-def test_the_papers_table_4_is_planned_on_a_bare_machine(paper: Profile) -> None:
-    """Base's prompts, DPO, and seven metrics: 9 runs, 27 judged benchmarks, 9 trainings."""
-    runs = plan_table(load_tables()["table4"], paper, [0])
-    plan = Plan(runs.targets)
-    kinds = [stage.kind for stage in plan]
-    assert len(runs.runs) == kinds.count("train") == 9
-    assert kinds.count("answer") == kinds.count("judge") == 27
-    assert {s.settings["policy"] for s in plan if "policy" in s.settings} == {
-        "google/gemma-2-9b-it@not-downloaded"
-    }
-    assert {s.settings["benchmark"] for s in plan if s.kind == "judge"} == {
-        f"{name}@not-downloaded" for name in ("alpaca-eval", "arena-hard", "mt-bench")
-    }
-    (reward_model,) = {s.settings["reward_model"] for s in plan if s.kind == "annotate"}
-    assert reward_model == "RLHFlow/ArmoRM-Llama3-8B-v0.1@not-downloaded"
-
-
 def test_what_is_not_there_is_named_with_what_to_type() -> None:
     """All that a run lacks at once, and `doctor`, are tested as commands."""
     with pytest.raises(UserError, match=r"hf download google/gemma-2-9b-it`.*license"):

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.errors import HarnessError, UserError
-from harness.registry.profile import PromptSettings, load_profiles
+from harness.registry.profile import PromptSettings
 from harness.worlds.real.prompts import (
     SHORTEST,
     piece_bounds,
@@ -136,15 +136,6 @@ def test_a_data_set_that_cannot_be_fetched_is_one_sentence(monkeypatch: pytest.M
     settings = pool_settings(prompts("owner/name", revision=REVISION, splits=("train",)))
     with pytest.raises(UserError, match=r"cannot read the prompts of owner/name.*HF_HUB_OFFLINE=0"):
         read_pool(settings)
-
-
-def test_the_profiles_name_ultrafeedback_at_a_commit() -> None:
-    for name in ("paper", "single-gpu", "consumer-gpu"):
-        source = load_profiles()[name].prompts
-        pool = pool_settings(source)["pool"]
-        assert isinstance(pool, dict)
-        assert pool["hub"] == "snorkelai/Snorkel-Mistral-PairRM-DPO-Dataset"
-        assert pool["splits"] == [f"train_iteration_{i}" for i in (1, 2, 3)]
 
 
 @pytest.mark.parametrize(
