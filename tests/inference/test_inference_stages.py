@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import signal
-import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from asked import CONVERSATIONS, TEXTS, Requests, kept_in
+from asked import CONVERSATIONS, TEXTS, Requests
 
 from harness.errors import UserError
 from harness.models.policy import generate
@@ -18,7 +15,7 @@ from harness.pipeline.runs import plan_table
 from harness.pipeline.steps import generate_stage
 from harness.registry.declared import load_tables
 from harness.registry.profile import Profile
-from harness.runtime import Json, Plan, Stage, StageContext, Store
+from harness.runtime import Json, Plan, Stage, StageContext
 from harness.serving.engines import identity, installed, needed
 from harness.worlds.lookup import answering, world_of
 from harness.worlds.stage_io import PROMPT_SCHEMA, read_rows, write_rows
@@ -63,38 +60,6 @@ def test_a_stage_with_an_engine_gets_its_answers_there(
     assert told == [(done, done / 8) for done in range(1, 9)]
 
 
-def test_a_stage_killed_in_the_middle_goes_on_to_the_same_bytes(
-    policy_path: Path, fake_vllm: Requests, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The process with the stage is killed at the 13th of 24 answers, and its server ends too."""
-    undisturbed = context(tmp_path / "undisturbed", policy_path, **ENGINE)
-    generate_stage(undisturbed)
-    first = len(fake_vllm())
-    ctx = context(tmp_path / "killed", policy_path, **ENGINE)
-    code = (
-        "import os, sys\n"
-        f"sys.path[:] = {[*sys.path, str(Path(__file__).parent)]!r}\n"
-        "from pathlib import Path\n"
-        "os.environ['FAKE_KILLS'] = str(os.getpid())\n"
-        "from test_inference_stages import ENGINE, context\n"
-        "from harness.pipeline.steps import generate_stage\n"
-        f"generate_stage(context(Path({str(tmp_path / 'killed')!r}), "
-        f"Path({str(policy_path)!r}), **ENGINE))\n"
-    )
-    monkeypatch.setenv("FAKE_KILLS_AFTER", "12")
-    victim = subprocess.run([sys.executable, "-c", code], check=False, timeout=120)
-    assert victim.returncode == -signal.SIGKILL
-    monkeypatch.delenv("FAKE_KILLS_AFTER")
-    killed = len(fake_vllm())
-    kept = kept_in(tmp_path / "killed" / "unfinished")
-    assert 2 <= kept <= 4
-    generate_stage(ctx)
-    assert len(fake_vllm()) - killed == 24 - 3 * kept
-    assert first == 24
-    name = "completions.parquet"
-    assert (ctx.output / name).read_bytes() == (undisturbed.output / name).read_bytes()
-
-
 def test_a_stage_without_engine_answers_as_it_always_did(policy_path: Path, tmp_path: Path) -> None:
     """The embedded policies: the same numbers as `generate`, and no file more."""
     ctx = context(tmp_path, policy_path)
@@ -128,12 +93,6 @@ def answering_stages(profile: Profile) -> list[Stage]:
     """Return the stages of table 4 in which the policy answers."""
     targets = plan_table(load_tables()["table4"], profile, (0,), ["dpo-1"]).targets
     return [stage for stage in Plan(targets) if stage.kind in ("generate", "answer", "rewrite")]
-
-
-def test_the_embedded_policies_stages_say_nothing_of_an_engine(micro: Profile) -> None:
-    stages = answering_stages(micro)
-    assert stages
-    assert not any({"engine", "dtype"} & stage.settings.keys() for stage in stages)
 
 
 def test_engine_and_version_are_part_of_a_stages_identity(
@@ -187,16 +146,3 @@ def test_a_python_that_is_none_is_one_sentence(
     monkeypatch.setenv("HARNESS_SGLANG_PYTHON", sys.executable)
     with pytest.raises(UserError, match="whose environment has no sglang"):
         installed("sglang")
-
-
-def test_a_finished_stage_leaves_no_kept_answers(
-    policy_path: Path, fake_vllm: Requests, tmp_path: Path
-) -> None:
-    store, stage = Store(tmp_path / "store"), Stage("generate", 1, {**SAMPLING, **ENGINE}, {})
-    with store.writing(stage) as output:
-        ctx = context(tmp_path / "at", policy_path, **ENGINE)
-        ctx = replace(ctx, output=output, unfinished=store.unfinished(stage.fingerprint))
-        generate_stage(ctx)
-        assert kept_in(store.unfinished(stage.fingerprint))
-    assert not store.unfinished(stage.fingerprint).exists()
-    assert (store.open(stage.fingerprint) / "completions.parquet").exists()

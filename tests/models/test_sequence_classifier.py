@@ -100,10 +100,7 @@ TALKS = [talk(answer) for answer in ("a", "b c d e f g h", "c d", "", "d e f g h
 
 
 @pytest.mark.parametrize("batch_size", [1, 2, 256])
-def test_equal_conversations_are_read_once_and_have_exactly_equal_rewards(
-    reward_path: Path, sequences_read: list[int], batch_size: int
-) -> None:
+def test_equal_conversations_have_exactly_equal_rewards(reward_path: Path, batch_size: int) -> None:
     rewards = score(load_reward_model(reward_path), TALKS, batch_size=batch_size)
-    assert sequences_read == [5]
     assert rewards[0] == rewards[5]
     assert rewards[2] == rewards[6]

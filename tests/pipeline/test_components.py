@@ -44,37 +44,6 @@ def store(small: TableRuns, tmp_path_factory: pytest.TempPathFactory) -> Store:
     return trained(small, tmp_path_factory.mktemp("work"))
 
 
-def test_the_ablation_takes_137_stages_a_seed_and_shares_what_it_can(whole: TableRuns) -> None:
-    """Counted by hand.
-
-    Prompts: X_1 and X_2. Answers, and as many rewards: θ_0's and θ_1's to X_1, θ_1's to X_2 and to
-    three sets of evolved prompts. Pairs: θ_0's and θ_1's to X_1 (the latter in each mix and for
-    `same`), X_2's, three evolved sets, the informative quarter (of two rows), the random quarter.
-    Selections: by A_min (of three rows), shuffled, uniform (of two).
-
-    `same` goes on with new answers to X_1, their rewards and pairs. Uniform eva goes on twice, each
-    time with answers to the mix before and to evolved prompts, their rewards and pairs, a
-    selection, an evolution and a mix. Each of the twelve policies is trained once and answers
-    three benchmarks.
-    """
-    kinds = Counter(stage.kind for stage in Plan(whole.targets))
-    by_hand = {
-        "prompts": 2,
-        "generate": 6 + 1 + 2 * 2,
-        "annotate": 6 + 1 + 2 * 2,
-        "pair": 8 + 1 + 2 * 2,
-        "select": 3 + 2,
-        "evolve": 3 + 2,
-        "mix": 3 + 2,
-        "repeat": 1,
-        "train": 12,
-        "answer": 36,
-        "judge": 36,
-    }
-    assert sum(by_hand.values()) == 137
-    assert kinds == by_hand
-
-
 def test_a_small_run_shuffles_the_values_of_the_row_it_controls(
     small: TableRuns, store: Store
 ) -> None:

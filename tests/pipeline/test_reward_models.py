@@ -76,17 +76,6 @@ def test_online_training_reads_reward_models_from_files(micro: Profile) -> None:
     assert lacking(dpo("pointwise_brief_1"), [], micro) == []
 
 
-def test_the_graded_ones_differ_in_one_setting_from_their_neighbours(micro: Profile) -> None:
-    trained: Any = micro.trained_reward_models
-    assert len(trained) == 6
-    brief = [trained[f"pointwise_brief_{n}"] for n in (1, 2, 3, 4)]
-    assert [m.steps for m in brief] == sorted({m.steps for m in brief})
-    assert {m.flipped for m in brief} == {REWARD_MODELS["pointwise"].flipped}
-    noisy = [trained[f"pointwise_noisy_{n}"] for n in (1, 2)]
-    assert {m.steps for m in noisy} == {brief[-1].steps}
-    assert noisy[0].flipped > noisy[1].flipped > brief[-1].flipped
-
-
 def test_a_reward_model_is_named_or_trained_and_not_both(micro: Profile) -> None:
     declared = micro.model_dump(by_alias=True)
     declared["trained_reward_models"]["pointwise"] = {"steps": 3, "flipped": 0.1}

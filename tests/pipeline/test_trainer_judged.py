@@ -54,30 +54,6 @@ def test_a_run_is_judged_on_the_benchmarks_of_its_tables_columns(
     assert kinds(asked["table12"].targets)["answer"] == 1
 
 
-def test_table_7_trains_no_policy_on_the_prompts_it_scores(
-    tables: dict[str, Table], micro: Profile
-) -> None:
-    """Counted by hand for a seed.
-
-    The seed prompts are cut and rated. Each of three eva iterations needs the policy trained on the
-    prompts before (3 train), its answers to them, scored and paired (3 generate, annotate, pair),
-    of which some are selected and evolved (3 select, evolve), and the evolved ones answered, scored
-    and paired for the mix (3 more of each, 3 mix); the first policy is trained on answers of the
-    base policy (1 generate, annotate, pair).
-
-        prompts 1   rate 4   generate 7   annotate 7   pair 7
-        select 3    evolve 3   mix 3   train 3
-    """
-    runs = plan_table(tables["table7"], micro, (0,))
-    assert kinds(runs.targets) == {
-        "prompts": 1, "rate": 4, "generate": 7, "annotate": 7, "pair": 7, "select": 3,
-        "evolve": 3, "mix": 3, "train": 3,
-    }  # fmt: skip
-    seed = runs.runs["prompts-seed", 0]
-    assert kinds(seed.targets) == {"prompts": 1, "rate": 1}
-    assert (seed.kind, seed.training, seed.asked) == ("prompts", (), ("prompt_judge",))
-
-
 def test_the_prompts_scored_are_those_the_chains_last_iteration_would_train_on(
     tables: dict[str, Table], micro: Profile
 ) -> None:

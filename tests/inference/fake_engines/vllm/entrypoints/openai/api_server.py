@@ -8,10 +8,8 @@ equal answers; chats are answered as the stand-ins do. Environment variables mak
 - `FAKE_DIES_AT_START`: it ends before it listens;
 - `FAKE_DIES_AFTER`: answers after which it ends;
 - `FAKE_FAILS_AFTER`: answers after which it says 500, and ends a moment later;
-- `FAKE_KILLS` and `FAKE_KILLS_AFTER`: process that it kills after so many answers;
 - `FAKE_ADDS_BOS`: it puts a second BOS before the prompt;
 - `FAKE_ARGUMENTS`: file that it writes its arguments to;
-- `FAKE_CHILD`: file that it writes the process id of a child to, which sleeps;
 - `FAKE_STARTS`: file that it writes a line to when it begins to start and when it is ready.
 """
 
@@ -21,8 +19,6 @@ import argparse
 import hashlib
 import json
 import os
-import signal
-import subprocess
 import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -73,8 +69,6 @@ class Handler(BaseHTTPRequestHandler):
             if Handler.answers >= int(os.environ.get("FAKE_DIES_AFTER", "1000000")):
                 print("RuntimeError: the engine core is gone", flush=True)
                 os._exit(3)
-            if Handler.answers == int(os.environ.get("FAKE_KILLS_AFTER", "-1")):
-                os.kill(int(os.environ["FAKE_KILLS"]), signal.SIGKILL)
             Handler.answers += 1
             failed = Handler.answers > int(os.environ.get("FAKE_FAILS_AFTER", "1000000"))
         if failed:
@@ -129,10 +123,6 @@ if __name__ == "__main__":
     if "FAKE_ARGUMENTS" in os.environ:
         with open(os.environ["FAKE_ARGUMENTS"], "w", encoding="utf-8") as file:
             json.dump(vars(given), file)
-    if "FAKE_CHILD" in os.environ:
-        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-        with open(os.environ["FAKE_CHILD"], "w", encoding="utf-8") as file:
-            file.write(str(child.pid))
     # Dozens connect at once, and five wait by default; the others would be turned away.
     ThreadingHTTPServer.request_queue_size = 128
     ThreadingHTTPServer((given.host, int(given.port)), Handler).serve_forever()
