@@ -32,7 +32,6 @@ OTHER: Mapping[str, Any] = {
     "dtype": "float32",
     "x": 24,
     "prompts.source": f"{build.PROMPTS}/prompts.jsonl",
-    "prompts.matched": f"{build.MATCHED}/prompts.jsonl",
     "policy": f"{build.OWNER}/{build.POLICY}",
     **{
         f"reward_models.{role}": f"{build.OWNER}/{name}"
