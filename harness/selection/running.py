@@ -62,6 +62,7 @@ class Running:
     def _prepare(self) -> None:
         """Check everything that stages need, and that a budget can be kept."""
         it = self.experiment
+        it.store.root.mkdir(parents=True, exist_ok=True)  # fails before anything is started
         requests = summary_of(it).requests if it.budget_usd is not None else []
         for of in (each for each in requests if each.usd is None):
             raise UserError(

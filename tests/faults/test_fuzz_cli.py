@@ -271,10 +271,10 @@ def test_what_was_a_traceback_or_never_ended_is_one_sentence(command: str, said:
 def test_a_work_folder_that_cannot_be_is_one_sentence(
     monkeypatch: pytest.MonkeyPatch, verb: str, folder: str
 ) -> None:
-    """To a verb that reads, a folder that is not there is empty; no stage is run here."""
+    """A verb that writes says so; to one that reads, a folder that is not there is empty."""
     monkeypatch.setenv("HARNESS_WORK", folder)
     sentence = tried(verb, EXAMPLES[verb][0].split())
-    assert "HARNESS_WORK" in sentence or sentence in ("", "harness: started\n")
+    assert "HARNESS_WORK" in sentence or (verb != "run" and sentence in ("", "harness: started\n"))
 
 
 @pytest.mark.parametrize("value", PATHS)
