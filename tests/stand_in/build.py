@@ -24,16 +24,15 @@ POLICY = "gemma-2"
 REWARD_MODELS = ("ArmoRM", "Skywork-Reward", "PairRM", "pair-preference-model")
 """Names of the reward models, after what they stand for."""
 
-PROMPTS, MATCHED = f"{OWNER}-prompts", f"{OWNER}-matched"
-"""Names of the folders with the human prompts, and with prompts that stand for those matched to the
-hard benchmark, in the work folder."""
+PROMPTS = f"{OWNER}-prompts"
+"""Name of the folder with the human prompts, in the work folder."""
 
 
 def folders() -> dict[str, Path]:
     """Return the folder of each stand-in, by its name."""
     models = {name: models_dir() / OWNER / name for name in (POLICY, *REWARD_MODELS)}
     benchmarks = {name: benchmarks_dir() / name for name in BENCHMARKS}
-    return {**models, **benchmarks, **{name: work_dir() / name for name in (PROMPTS, MATCHED)}}
+    return {**models, **benchmarks, PROMPTS: work_dir() / PROMPTS}
 
 
 Write = Callable[[Path], object]
@@ -56,9 +55,8 @@ def build() -> None:
 
 def _writer(name: str) -> Write:
     """Return what writes the files of a stand-in."""
-    if name in (PROMPTS, MATCHED):
-        asked = server.prompts() if name == PROMPTS else server.matched_prompts()
-        records = [{"prompt": text} for text in asked]
+    if name == PROMPTS:
+        records = [{"prompt": text} for text in server.prompts()]
         return lambda folder: lines(folder / "prompts.jsonl", records)
     if name in BENCHMARKS:
         return BENCHMARKS[name]

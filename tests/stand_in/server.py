@@ -89,8 +89,8 @@ def prompts() -> list[str]:
     return [question.format(subject=subject) for question in QUESTIONS for subject in SUBJECTS]
 
 
-def matched_prompts() -> list[str]:
-    """Return questions with a wish on top, 864 texts: what matched prompts stand for here."""
+def wishes() -> list[str]:
+    """Return questions with a wish on top, 864 texts."""
     return [f"{prompt} {wanted}" for wanted in WANTED for prompt in prompts()]
 
 

@@ -125,7 +125,7 @@ def _write_alpaca_eval(folder: Path) -> None:
     """Write as many instructions as AlpacaEval has."""
     records = [
         {"dataset": "", "instruction": text, "output": "", "generator": build.MADE_UP}
-        for text in server.matched_prompts()[:805]
+        for text in server.wishes()[:805]
     ]
     (folder / "reference_gpt4_1106_preview_outputs.json").write_text(json.dumps(records))
 

@@ -117,9 +117,6 @@ class Creation:
         own: Settings = {"writer": self._policy()} if method == BY_POLICY else {}
         return {"creator": f"{VERSION}/{method}", **own}
 
-    def tree_scorer(self, online: object) -> Settings:
-        return {}
-
 
 def _topic(prompt: str) -> str:
     task = read(prompt)
