@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -319,7 +320,10 @@ def rewrite_stage(ctx: StageContext) -> Result:
 
 
 def train_stage(ctx: StageContext) -> None:
-    """Train the policy on pairs; writes `model/` and `log.json`."""
+    """Train the policy on pairs; writes `model/` and `log.json`.
+
+    If ties are dropped and all pairs are ties, no step is taken: the policy stays as it was.
+    """
     s = cast(dict[str, Any], ctx.settings)
     start = policy_folder(ctx)
     history: Rows = []
@@ -330,11 +334,13 @@ def train_stage(ctx: StageContext) -> None:
 
     pairs = pq.read_table(ctx.inputs["pairs"] / "pairs.parquet")
     if s.get("drop_ties"):
+        given = pairs.num_rows
         pairs = pairs.filter(pc.greater(pairs["reward_chosen"], pairs["reward_rejected"]))
-        if not pairs.num_rows:
-            raise HarnessError(
-                "all pairs are ties, so there is nothing to train on: use more prompts"
-            )
+        if not pairs.num_rows:  # nothing to learn from leaves the policy as it was
+            shutil.copytree(start, ctx.output / "model")
+            unmoved = {"pairs": given, "trained_pairs": 0, "steps": 0}
+            write_json(ctx.output / "log.json", {"history": history, "summary": unmoved})
+            return
     if s["algorithm"] == "sppo":  # its rewards are win probabilities
         for side in ("chosen", "rejected"):
             pairs = pairs.append_column(f"p_{side}", pairs.column(f"reward_{side}"))

@@ -19,7 +19,6 @@ import pytest
 from computing import compute, given, read_json, run_stage
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 
-from harness.errors import HarnessError
 from harness.eva.informativeness import selected_count
 from harness.eva.pairs import evolved_count
 from harness.models.loading import from_folder, load_tokenizer
@@ -493,9 +492,13 @@ def test_a_run_that_was_stopped_and_continued_gives_the_same_bytes(
         assert ours["files"] == theirs["files"], stage.title
 
 
-def test_training_on_nothing_but_ties_is_refused(tmp_path: Path) -> None:
+def test_training_on_nothing_but_ties_leaves_the_policy_as_it_was(tmp_path: Path) -> None:
     tie = {**dict.fromkeys(PROMPT_SCHEMA.names), "chosen": "1", "rejected": "1"}
     rows: Rows = [{**tie, "reward_chosen": 0.5, "reward_rejected": 0.5}]
-    inputs = {"pairs": given(tmp_path / "pairs", "pairs", rows), "policy": tmp_path}
-    with pytest.raises(HarnessError, match="all pairs are ties"):
-        run_stage(train_stage, tmp_path / "out", {"drop_ties": True}, inputs)
+    (tmp_path / "before" / "model").mkdir(parents=True)
+    (tmp_path / "before" / "model" / "weights").write_text("as they were")
+    inputs = {"pairs": given(tmp_path / "pairs", "pairs", rows), "policy": tmp_path / "before"}
+    out = run_stage(train_stage, tmp_path / "out", {"drop_ties": True}, inputs)
+    assert (out / "model" / "weights").read_text() == "as they were"
+    log = json.loads((out / "log.json").read_text())
+    assert log == {"history": [], "summary": {"pairs": 1, "trained_pairs": 0, "steps": 0}}
