@@ -125,9 +125,9 @@ def control_blocks(results: Results, full: bool = True) -> list[Block]:
         if control.distance is not None:
             in_errors = "" if errors is None else f" ({signed(errors, 1)} SE)"
             found = f"{signed(control.distance, 2)}{in_errors}"
-        limit = f"at least {control.needed:g} SE"
+        limit = f"≥ {control.needed:g} SE"
         if control.kind == "less":
-            limit = f"{control.share:g} of the gain, {limit}"
+            limit = f"{control.share:g} of gain, {limit}"
         if control.kind == "alike":
             known = control.margin is not None
             limit = f"within {control.margin:.2f}" if known else f"within {control.share:g}"

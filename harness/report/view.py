@@ -179,7 +179,7 @@ def _controls(report: Report) -> str:
 
 
 def control_state_text(control_state: str) -> str:
-    words = {"not_run": "not run", "not_available": "not available here"}
+    words = {"not_run": "not run", "not_available": "not available"}
     return words.get(control_state, control_state)
 
 
