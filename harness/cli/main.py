@@ -67,8 +67,8 @@ PluginOption = Annotated[
     typer.Option(
         "--plugin",
         metavar="PATH_OR_MODULE",
-        help="A module that adds metrics, losses, benchmarks or judges; may be repeated, also "
-        "after the command.",
+        help="A file or module that adds metrics, rewards, creators, selectors, losses, benchmarks "
+        "or judges; may be repeated, also after the command.",
     ),
 ]
 

@@ -1,6 +1,6 @@
 """Publishing a table: its report with the per-prompt scores from which it is recomputed.
 
-A table of the embedded world also has prompts and answers, in `examples.json`.
+A table on prompts of our own also has prompts and answers, in `examples.json`.
 """
 
 from __future__ import annotations

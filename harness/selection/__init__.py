@@ -1,1 +1,1 @@
-"""Selections (tables or a figure, rows, seeds, a profile): planned, run and reported."""
+"""Experiments (tables or a figure, rows, seeds, a profile): planned, run and reported."""

@@ -21,15 +21,16 @@ it had on insertion. Mini-batches are drawn from it by weight,
 
     w_i = max(floor, (v_i - min v) / (max v - min v)),        p_i = w_i / sum(w)
 
-and drawn prompts are removed. New prompts are appended; above capacity, the oldest (or the least
-informative) are evicted. Without the floor, min-max would give the least informative prompt weight
-0, so it would never be trained on and would stay until evicted.
+and drawn prompts are removed. New prompts are appended; above capacity, the oldest are evicted.
+Without the floor, min-max would give the least informative prompt weight 0, so it would never be
+trained on and would stay until evicted.
 
 Without a creator, human prompts come in order and run out. In a league of selectors without one,
 prompts trained on return to the buffer with their new informativeness (`Eva.returns`).
 
 Source: paper sections 3.2 and 4.2.2 and appendix A; authors' code (`src/evolve_prompt.py`). Each
-choice that the paper leaves open is a setting (`harness.registry.recipe.Online`).
+choice that the paper leaves open is a setting of `harness.registry.recipe.Online`, or a constant
+beside it (`BUFFER_RULES`).
 """
 
 from __future__ import annotations
