@@ -59,7 +59,7 @@ RUNGS: Mapping[str, tuple[str, str, str]] = {
     "laptop": ("2 cores, 12 GB", "30 min", "0"),
     "consumer-gpu": ("1 GPU, 24 GB", "5 h", "0"),
     "single-gpu": ("1 GPU, 80 GB", "4 h", "0"),
-    "paper": ("8 GPUs, 80 GB", "5 h", "about 700"),
+    "paper": ("8 GPUs, 80 GB", "5 h", "about 520"),
 }
 """Machine, and time and dollars of table 4 with one seed. On GPUs nothing was measured: see
 `docs/one-gpu.md`."""

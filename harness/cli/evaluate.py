@@ -38,7 +38,9 @@ BenchmarksArgument = Annotated[
 CalibrateOption = Annotated[
     bool,
     common.option(
-        "--calibrate", None, "Measure the judge on published judgments (fetched, or --judgments)."
+        "--calibrate",
+        None,
+        "Measure the judge on published judgments in AlpacaEval's form (fetched, or --judgments).",
     ),
 ]
 
