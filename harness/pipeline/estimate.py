@@ -2,7 +2,7 @@
 
 Requests are counted from the stages, as if every rewrite were usable and no reply were kept. Time
 is scaled from finished stages of the same kind and base policy in the same store; where there are
-none, there is no estimate.
+none, there is no estimate, except at `micro`, whose seconds are known (`factory.KINDS`).
 """
 
 from __future__ import annotations

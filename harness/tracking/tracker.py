@@ -1,4 +1,4 @@
-"""The tracker: the rest of the harness's interface to MLflow.
+"""The tracker: what the rest of the harness uses of MLflow.
 
 While stages run, the runs that a finished stage trains or judges are written every few seconds, as
 best it can; `finish` adds what it missed.
