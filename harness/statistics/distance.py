@@ -54,7 +54,7 @@ def jensen_shannon(a: Mapping[Key, int], b: Mapping[Key, int]) -> float:
     """
     if not any(a.values()) or not any(b.values()):
         raise HarnessError(
-            "A set of prompts has no two neighbouring words, so it has no distance to another; "
+            "A set of prompts has no two adjacent words, so it has no distance to another; "
             "compare sets of whole sentences."
         )
     keys = list(dict.fromkeys([*a, *b]))

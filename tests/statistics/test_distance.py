@@ -41,14 +41,14 @@ def test_items_are_masked_as_one_symbol_unless_asked_otherwise() -> None:
 
 def test_bigrams_do_not_cross_prompts_and_sets_without_any_are_refused() -> None:
     assert bigrams(["sort it", "drop it"]) == {("sort", "it"): 1, ("drop", "it"): 1}
-    with pytest.raises(HarnessError, match="no two neighbouring words"):
+    with pytest.raises(HarnessError, match="no two adjacent words"):
         prompt_distance(["sort"], ["sort it"])
 
 
 def test_what_a_bag_counts_as_none_is_not_in_it() -> None:
     one, same = {"a": 1}, {"a": 2, "b": 0}
     assert jensen_shannon(one, same) == jensen_shannon(same, one) == 0.0
-    with pytest.raises(HarnessError, match="no two neighbouring words"):
+    with pytest.raises(HarnessError, match="no two adjacent words"):
         jensen_shannon(one, {"a": 0})
 
 
