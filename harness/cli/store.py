@@ -159,7 +159,7 @@ def _synced(table: str, profile: str, show: Say) -> Iterator[tuple[str, Mapping[
         yield f"sweep {name}", changes
     if evaluations:
         mlflow = Mlflow(work_dir(), note, watch=show)
-        yield "evaluations", mlflow.write(evaluation_records(evaluations))
+        yield "evaluations", mlflow.write(lambda: evaluation_records(evaluations))
 
 
 @app.command("ui", epilog="Example: harness ui --port 5001")

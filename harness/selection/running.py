@@ -56,7 +56,10 @@ class Running:
         tables = stored_tables(it)
         reports = reports_of_run(it, tables, outcome)
         on_report(reports)
-        tracker.finish(lambda: stored.states_after(it, tables))
+        tracker.finish(
+            lambda: stored.states_after(it, stored_tables(it)),
+            known=lambda: stored.states_after(it, tables),
+        )
         return reports
 
     def _prepare(self) -> None:

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import optuna
@@ -317,6 +317,6 @@ def sync_sweeps(warn: Say) -> dict[str, Counter[str]]:
             order = None if profile is None else Order(sweep, profile)
             study = find_study(name, path)
             if order is not None and study is not None and order.study == name:
-                records = trial_records(order, study)
+                records = partial(trial_records, order, study)
                 done[name.rpartition("/")[0]] = Mlflow(work_dir(), warn).write(records)
     return done

@@ -152,26 +152,28 @@ class Mlflow:
             os.replace(draft, self._database)
         return TrackingServer(self.uri, artifacts_path(self._database), self._database)
 
-    def write(self, records: Sequence[Record]) -> Counter[str]:
+    def write(self, records: Callable[[], Sequence[Record]]) -> Counter[str]:
         """Write records, parents first; return the number of runs per kind of change.
 
-        Waits while another program has locked the database.
+        Waits while another program has locked the database. The records are made once it is ours:
+        what the other command has finished meanwhile is in them.
         """
         changes: dict[str, Change] = {}
         while True:
             try:
                 with self.writing() as server:
-                    for number, (identity, change) in enumerate(self._apply(server, records), 1):
-                        self._watch(f"MLflow: {number} of {len(records)} runs; {_LATER}")
+                    wanted = records()
+                    for number, (identity, change) in enumerate(self._apply(server, wanted), 1):
+                        self._watch(f"MLflow: {number} of {len(wanted)} runs; {_LATER}")
                         changes.setdefault(identity, change)
                 return Counter(changes.values())
             except DatabaseLocked:  # what is complete by now will be found unchanged
                 self._watch(f"MLflow: another program has locked {self._database}; {_LATER}")
 
-    def write_now(self, records: Sequence[Record]) -> None:
-        """Write records, or raise `DatabaseLocked`."""
+    def write_now(self, records: Callable[[], Sequence[Record]]) -> None:
+        """Write records, made once the database is ours, or raise `DatabaseLocked`."""
         with self.writing(wait=False) as server:
-            for _ in self._apply(server, records):
+            for _ in self._apply(server, records()):
                 pass
 
     def _apply(
@@ -188,12 +190,16 @@ class Mlflow:
             ids[record.identity] = run_id
             yield record.identity, change
 
-    def attempt(self, records: Callable[[], Sequence[Record]]) -> None:
-        """Write the records if the server lacks any; on failure, warn once."""
+    def attempt(
+        self,
+        records: Callable[[], Sequence[Record]],
+        known: Callable[[], Sequence[Record]] | None = None,
+    ) -> None:
+        """Write the records if the server lacks any of those `known`; on failure, warn once."""
         try:
-            wanted, held = records(), self._held_digests()
+            wanted, held = (known or records)(), self._held_digests()
             if any(record.digest not in held for record in wanted):
-                self.write(wanted)
+                self.write(records)
         except Exception as error:  # noqa: BLE001  nothing depends on MLflow, whatever it is
             self.warn(error)
 

@@ -64,9 +64,14 @@ class Tracker:
 
     def _write_changed(self) -> None:
         """Write the changed runs, or keep them for the next time if the database is locked."""
+        runs = list(self._changed.values())
+
+        def records() -> list[Record]:
+            found = [run_record(of, self._store, is_asked=True) for of in runs]
+            return [record for record in found if record is not None]
+
         try:
-            found = [run_record(of, self._store, is_asked=True) for of in self._changed.values()]
-            self._mlflow.write_now([record for record in found if record is not None])
+            self._mlflow.write_now(records)
         except DatabaseLocked:
             return
         except Exception as error:  # noqa: BLE001  a run goes on without MLflow, whatever it is
@@ -74,10 +79,16 @@ class Tracker:
             self._mlflow.warn(error)
         self._changed.clear()
 
-    def finish(self, states: Callable[[], Sequence[TableState]]) -> None:
-        """Write everything; errors and Ctrl-C only warn."""
+    def finish(
+        self,
+        states: Callable[[], Sequence[TableState]],
+        known: Callable[[], Sequence[TableState]] | None = None,
+    ) -> None:
+        """Write everything, unless MLflow has all that is `known`; errors and Ctrl-C only warn."""
         try:
-            self._mlflow.attempt(lambda: self.records(states()))
+            self._mlflow.attempt(
+                lambda: self.records(states()), known and (lambda: self.records(known()))
+            )
         except KeyboardInterrupt:
             stopped = "stopped before MLflow had everything: `harness sync TABLE` adds the rest"
             self._mlflow.warn(TrackingError(stopped))
@@ -85,7 +96,7 @@ class Tracker:
     def sync(self, states: Sequence[TableState]) -> Counter[str]:
         """Bring MLflow up to date with the store; return the number of runs per kind of change."""
         records = self.records(states)
-        return self._mlflow.write(records) if records else Counter()
+        return self._mlflow.write(lambda: records) if records else Counter()
 
     def records(self, states: Sequence[TableState]) -> list[Record]:
         """Return the distinct records of the tables: each table's rows, then its runs."""

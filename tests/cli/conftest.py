@@ -43,7 +43,10 @@ class QuietTracker:
             case StageFailed(stage):
                 self.calls.append(f"failed {stage.kind}")
 
-    def finish(self, states: Callable[[], list[TableState]]) -> None:
+    def finish(
+        self, states: Callable[[], list[TableState]], known: Callable[[], list[TableState]]
+    ) -> None:
+        known()
         states()
         self.calls.append("finish")
 

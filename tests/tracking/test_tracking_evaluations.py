@@ -80,16 +80,16 @@ def test_a_sync_brings_another_server_to_the_same_state(
     files = [kept(work), kept(work, "gpt-4")]
     mlflow = Mlflow(work, pytest.fail)
     mlflow.attempt(lambda: evaluation_records(files))
-    assert mlflow.write(evaluation_records(files)) == Counter(unchanged=2)
+    assert mlflow.write(lambda: evaluation_records(files)) == Counter(unchanged=2)
     client = MlflowClient(tracking_uri=default_uri(work))
     experiment = client.get_experiment_by_name("evaluations/mt_bench")
     runs = client.search_runs([experiment.experiment_id])
     assert {run.data.metrics.get("average") for run in runs} == {None, 7.5}
     assert {run.info.status for run in runs} == {"FINISHED"}
     elsewhere = Mlflow(work, pytest.fail, default_uri(other))
-    assert elsewhere.write(evaluation_records(files)) == Counter(created=2)
+    assert elsewhere.write(lambda: evaluation_records(files)) == Counter(created=2)
     kept(work, "gpt-4", score=5.0)
-    assert elsewhere.write(evaluation_records(files)) == Counter(unchanged=1, replaced=1)
+    assert elsewhere.write(lambda: evaluation_records(files)) == Counter(unchanged=1, replaced=1)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"model": "m"}'])

@@ -16,7 +16,7 @@ from harness.errors import UserError
 from harness.pipeline.runs import TableRuns
 from harness.quiet import QUIET, worker_environment
 from harness.runtime import Stage, StageFinished, Store
-from harness.tracking import TableState, Tracker, TrackingError, ui_command
+from harness.tracking import Mlflow, TableState, Tracker, TrackingError, ui_command
 from harness.tracking.connection import default_uri
 
 NewWorkDir = Callable[[str], Path]
@@ -96,6 +96,33 @@ def test_a_run_that_nobody_asked_for_does_not_appear(
         compute(tracker, store, stage)
     tracker.sync([TableState(RUNS)])
     assert {name: run["info"][0] for name, run in contents(work).items()} == {FIRST: "FINISHED"}
+
+
+def test_what_another_command_finished_while_this_one_waited_is_not_overwritten(
+    tmp_path: Path, new_work_dir: NewWorkDir
+) -> None:
+    """This one saw a stage fail; before it may write, another computes it."""
+    store, work, once = Store(tmp_path / "store"), new_work_dir("both"), new_work_dir("once")
+    *most, last = stages(RUNS)
+    for stage in most:
+        write(store, stage)
+    store.record_failure(last, "its worker was killed", "")
+    seen = threading.Event()
+
+    def known() -> list[TableState]:
+        seen.set()
+        return [toy_state(RUNS, state="failed")]
+
+    ends = threading.Thread(
+        target=lambda: toy_tracker(work, store).finish(lambda: [STATE], known=known)
+    )
+    with Mlflow(work).writing():
+        ends.start()
+        assert seen.wait(60)
+        write(store, last)
+    ends.join()
+    toy_tracker(once, store).sync([STATE])
+    assert contents(work) == contents(once)
 
 
 def test_an_unreachable_server_is_one_quick_warning_and_the_next_sync_catches_up(
