@@ -81,12 +81,15 @@ def test_kills_of_evaluations(scene: Scene) -> None:
 
 def published(results: Path) -> dict[str, bytes]:
     """Return the files of the published table, by name."""
-    folder = results / "micro" / "table4"
-    return {path.name: path.read_bytes() for path in sorted(folder.glob("*"))}
+    return {path.name: path.read_bytes() for path in files_of(results)}
+
+
+def files_of(results: Path) -> list[Path]:
+    return sorted((results / "micro" / "table4").glob("*"))
 
 
 def test_kills_of_publications(scene: Scene) -> None:
-    """What is published is at every moment what was there before or what is there after."""
+    """What a killed publication leaves is what was there before or what it was to be."""
     work, before, after = scene.once("published twice", twice)
     whole = [published(before), published(after)]
     assert len(whole[0]) == len(whole[1]) == 5
@@ -98,7 +101,7 @@ def test_kills_of_publications(scene: Scene) -> None:
             scene.call(*PUBLISHED[1], **scene.die_within("parent", 40))
         else:
             running = scene.start(*PUBLISHED[1])
-            scene.kill_somehow(running, 3.0, lambda: len(published(scene.results)))
+            scene.kill_somehow(running, 3.0, lambda: len(files_of(scene.results)))
             running.end()
         found = published(scene.results)
         assert found in whole, f"a publication is torn: {sorted(found)}"
