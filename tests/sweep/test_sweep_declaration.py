@@ -28,7 +28,7 @@ def test_the_shipped_sweeps_can_run_at_every_point_on_micro() -> None:
     """
     sweeps = load_sweeps()
     tuned = ["tune-dpo", "tune-oaif", "tune-orpo", "tune-rloo", "tune-simpo", "tune-sppo"]
-    assert list(sweeps) == ["offline-evolve", "online-evolve", *tuned]
+    assert list(sweeps) == ["laptop-evolve", "offline-evolve", "online-evolve", *tuned]
     assert len(shared_stages(sweeps["offline-evolve"], micro())) == 2 * 8
     assert [s.kind for s in shared_stages(sweeps["online-evolve"], micro())] == ["prompts"]
 
