@@ -101,7 +101,7 @@ def test_validate_counts_what_is_declared(says: Any) -> None:
         "tables": 20,
         "figures": 8,
         "profiles": 5,
-        "sweeps": 8,
+        "sweeps": 9,
         "runs": 328,
         "files": [],
         "problems": [],
