@@ -17,7 +17,6 @@ from harness.report.view import (
     NO_COMPARISON,
     NO_PAPER,
     Block,
-    control_state_text,
     gain,
     our_decimals,
     ours,
@@ -131,7 +130,7 @@ def control_blocks(results: Results, full: bool = True) -> list[Block]:
         if control.kind == "alike":
             known = control.margin is not None
             limit = f"within {control.margin:.2f}" if known else f"within {control.share:g}"
-        rows.append((control.id, found, limit, control_state_text(control.state)))
+        rows.append((control.id, found, limit, control.state.replace("_", " ")))
     notes = tuple(
         plain(f"{it.id}: {it.statement}" + (f" ({it.reason})" if it.reason else ""))
         for it in (controls if full else ())

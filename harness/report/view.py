@@ -170,17 +170,12 @@ def power_words(found: Power, results: Results) -> str:
 def _controls(report: Report) -> str:
     states = Counter(control.state for control in report.controls)
     others = [
-        f"{control.id}: {control_state_text(control.state)}"
+        f"{control.id}: {control.state.replace('_', ' ')}"
         for control in report.controls
         if control.state != "passed"
     ]
     said = f"{states['passed']} of {len(report.controls)} passed"
     return f"{said}; {', '.join(others)}" if others else said
-
-
-def control_state_text(control_state: str) -> str:
-    words = {"not_run": "not run", "not_available": "not available"}
-    return words.get(control_state, control_state)
 
 
 def printed_decimals(results: Results, column: Column) -> int:
