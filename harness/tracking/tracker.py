@@ -64,20 +64,18 @@ class Tracker:
 
     def _write_changed(self) -> None:
         """Write the changed runs, or keep them for the next time if the database is locked."""
-        runs = list(self._changed.values())
-
-        def records() -> list[Record]:
-            found = [run_record(of, self._store, is_asked=True) for of in runs]
-            return [record for record in found if record is not None]
-
         try:
-            self._mlflow.write_now(records)
+            self._mlflow.write_now(self._changed_records)
         except DatabaseLocked:
             return
         except Exception as error:  # noqa: BLE001  a run goes on without MLflow, whatever it is
             self._runs.clear()
             self._mlflow.warn(error)
         self._changed.clear()
+
+    def _changed_records(self) -> list[Record]:
+        found = [run_record(of, self._store, is_asked=True) for of in self._changed.values()]
+        return [record for record in found if record is not None]
 
     def finish(
         self,
@@ -87,7 +85,7 @@ class Tracker:
         """Write everything, unless MLflow has all that is `known`; errors and Ctrl-C only warn."""
         try:
             self._mlflow.attempt(
-                lambda: self.records(states()), known and (lambda: self.records(known()))
+                lambda: self.records(states()), lambda: self.records((known or states)())
             )
         except KeyboardInterrupt:
             stopped = "stopped before MLflow had everything: `harness sync TABLE` adds the rest"
@@ -95,8 +93,7 @@ class Tracker:
 
     def sync(self, states: Sequence[TableState]) -> Counter[str]:
         """Bring MLflow up to date with the store; return the number of runs per kind of change."""
-        records = self.records(states)
-        return self._mlflow.write(lambda: records) if records else Counter()
+        return self._mlflow.write(lambda: self.records(states)) if states else Counter()
 
     def records(self, states: Sequence[TableState]) -> list[Record]:
         """Return the distinct records of the tables: each table's rows, then its runs."""
