@@ -74,10 +74,9 @@ def run(
 
 
 def _progress(planned: Experiment, *, stderr: bool) -> AbstractContextManager[Observe]:
-    from harness.pipeline.factory import EXPECTED_S
     from harness.runtime import Tally
 
-    tally = Tally(planned.stages, planned.store, planned.workers, EXPECTED_S)
+    tally = Tally(planned.stages, planned.store, planned.workers, planned.timings.expected)
     return progress(console(stderr=stderr), tally)
 
 

@@ -15,7 +15,7 @@ from harness.eva.informativeness import selected_count
 from harness.pipeline.factory import EXPECTED_S, KINDS
 from harness.registry.profile import Profile, benchmark_named
 from harness.registry.serving import ServedRole
-from harness.runtime import Store, StoreError
+from harness.runtime import Plan, Store, StoreError
 from harness.runtime.stage import Stage
 from harness.strict import Strict
 from harness.worlds.needs import asked_by, served_here
@@ -145,6 +145,20 @@ class Timings:
             return took[0] / took[1] * _size(stage)
         runs_a_model = KINDS[stage.kind].imports is not None or any(asked_by(stage))
         return EXPECTED_S[stage.kind] if self._shipped or not runs_a_model else None
+
+    def expected(self, stage: Stage) -> float:
+        """Return a stage's expected seconds, or if nothing like it was timed, those at `micro`."""
+        return self.seconds(stage) or EXPECTED_S[stage.kind]
+
+
+def timings_of(plan: Plan, store: Store, *, shipped: bool) -> Timings:
+    """Return what stages take, from a plan's finished ones, or if one is untimed, the store's."""
+    done = [(stage, found["wall_s"]) for stage in plan if (found := store.find(stage.fingerprint))]
+    own = Timings(done, shipped=shipped)
+    if done and all(own.seconds(stage) is not None for stage in plan):
+        return own
+    # Others' stages are read only if they are needed: a store may have many.
+    return Timings(finished_stages(store), shipped=shipped)
 
 
 def finished_stages(store: Store) -> Iterator[tuple[Stage, float]]:

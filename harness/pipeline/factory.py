@@ -124,7 +124,6 @@ def engine_of(
         functions,
         log_dir,
         preload=needed_modules(stages),
-        fallback=EXPECTED_S,
         threads=profile.threads,
         hardware=stage_hardware(profile),
         needs=needs_of(profile),
@@ -177,7 +176,7 @@ class Turns:
         wait.
         """
         plan = Plan(stages)
-        schedule = Schedule(plan, stages, dict.fromkeys(plan.sorts.values(), 1.0))
+        schedule = Schedule(plan, stages, lambda stage: 1.0)
         wanted = {stage: self.wanted(stage) for stage in stages}
         loaded: str | None = None
         order: list[Turn] = []

@@ -74,7 +74,7 @@ class Engine:
         functions: `module:function` by stage kind; each takes a `StageContext`.
         jobs: Maximum concurrent stages; by default up to the engine.
         preload: Modules a worker imports as soon as it starts.
-        fallback: Expected seconds by kind, for scheduling until a stage of that kind is done.
+        expected: Seconds a stage should take; the longest chain of stages goes first.
         threads: Compute threads per worker.
     """
 
@@ -85,7 +85,7 @@ class Engine:
     jobs: int | None = None
     on_event: Callable[[Event], None] = lambda event: None
     preload: Sequence[str] = ()
-    fallback: Mapping[str, float] = field(default_factory=dict)
+    expected: Callable[[Stage], float] = lambda stage: 1.0
     threads: int = 1
     hardware: Mapping[str, Json] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -107,7 +107,7 @@ class Engine:
         if not pending:
             return RunOutcome((), {}, {})
         self.store.sweep()
-        schedule = Schedule(plan, pending, plan.durations(self.store, self.fallback))
+        schedule = Schedule(plan, pending, self.expected)
         run: _Run | None = None
         try:
             self._crew = self._crew or self.crew()

@@ -12,15 +12,11 @@ import time
 from bisect import insort
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from statistics import median
 from typing import TypeAlias
 
 from harness.errors import HarnessError
 from harness.runtime.stage import Stage
 from harness.runtime.store import State, Store
-
-Sort: TypeAlias = "tuple[str, int]"
-"""Stages that take about as long: a kind, and the most prompts that one of its inputs has."""
 
 
 class Plan:
@@ -30,14 +26,9 @@ class Plan:
         self.targets = tuple({stage.fingerprint: stage for stage in targets}.values())
         self.stages = tuple(inputs_first(self.targets))
         self.dependants: dict[str, list[Stage]] = {stage.fingerprint: [] for stage in self.stages}
-        self.sorts: dict[str, Sort] = {}
         for stage in self.stages:
-            inputs = {*stage.record["inputs"].values()}
-            for needed in inputs:
+            for needed in {*stage.record["inputs"].values()}:
                 self.dependants[needed].append(stage)
-            most = max((self.sorts[needed][1] for needed in inputs), default=0)
-            count = stage.record["settings"].get("count", most)
-            self.sorts[stage.fingerprint] = stage.kind, count if isinstance(count, int) else most
 
     def __len__(self) -> int:
         return len(self.stages)
@@ -51,24 +42,6 @@ class Plan:
     def pending(self, store: Store) -> tuple[Stage, ...]:
         states = self.states(store)
         return tuple(stage for stage in self.stages if states[stage.fingerprint] != "done")
-
-    def durations(self, store: Store, fallback: Mapping[str, float]) -> dict[Sort, float]:
-        """Return the median seconds of each sort's done stages.
-
-        A sort of which none is done has those of its kind, else the fallback, or 1 s.
-        """
-        recorded: dict[Sort, list[float]] = {sort: [] for sort in self.sorts.values()}
-        of_kind: dict[str, list[float]] = {}
-        for stage in self.stages:
-            if (done := store.find(stage.fingerprint)) is not None:
-                recorded[self.sorts[stage.fingerprint]].append(done["wall_s"])
-                of_kind.setdefault(stage.kind, []).append(done["wall_s"])
-        return {
-            (kind, count): median(found)
-            if (found := seconds or of_kind.get(kind, []))
-            else fallback.get(kind, 1.0)
-            for (kind, count), seconds in recorded.items()
-        }
 
     def chains(
         self, pending: Iterable[Stage], seconds: Callable[[Stage], float]
@@ -101,13 +74,11 @@ class Schedule:
     """The order in which a plan's pending stages are computed."""
 
     def __init__(
-        self, plan: Plan, pending: Iterable[Stage], durations: Mapping[Sort, float]
+        self, plan: Plan, pending: Iterable[Stage], expected: Callable[[Stage], float]
     ) -> None:
         self._plan = plan
         self._unsettled = {stage.fingerprint: stage for stage in pending}
-        chains = plan.chains(
-            self._unsettled.values(), lambda stage: durations[plan.sorts[stage.fingerprint]]
-        )
+        chains = plan.chains(self._unsettled.values(), expected)
         self._rank = {
             fingerprint: (-chains[fingerprint], position)
             for position, fingerprint in enumerate(self._unsettled)
@@ -266,15 +237,34 @@ _FEWEST_STEPS = 3
 _FEW_S = 5.0
 """Smoothing: ended stages that took less in total hardly affect the estimates for others."""
 
+_LEAST_S = 1e-3
+"""Least seconds that are expected of a stage."""
+
 _LONGER = 0.2
 """Minimum remaining time of a running stage, as a share of its time so far."""
+
+
+@dataclass
+class _Pace:
+    """Seconds that some stages took, and were expected to take."""
+
+    took: float = 0.0
+    expected: float = 0.0
+
+    def add(self, took: float, expected: float) -> None:
+        self.took += took
+        self.expected += expected
+
+    @property
+    def ratio(self) -> float:
+        return self.took / self.expected
 
 
 class Tally:
     """Counts a running plan's stages and estimates the time left; give it every event.
 
-    A sort's duration is the mean of its ended stages, else extrapolated from the steps of running
-    ones, else the expected one, scaled up if ended ones took longer.
+    Stages take what is expected of them, in seconds, times how much longer those of their kind took
+    that ended, or else will take by the steps of those that run; or else all that ended, if longer.
     """
 
     def __init__(
@@ -282,16 +272,16 @@ class Tally:
         plan: Plan,
         store: Store,
         jobs: int,
-        fallback: Mapping[str, float],
+        expected: Callable[[Stage], float],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._plan = plan
         self._jobs = jobs
         self._clock = clock
         self._began = clock()
-        self._expected = plan.durations(store, fallback)
-        self._took: dict[Sort, list[float]] = {}
         self._open = {stage.fingerprint: stage for stage in plan.pending(store)}
+        self._expected = {it: max(_LEAST_S, expected(stage)) for it, stage in self._open.items()}
+        self._took: dict[str, _Pace] = {}
         self.total = len(plan)
         self.done = self.total - len(self._open)
         self.failed = 0
@@ -320,7 +310,7 @@ class Tally:
         stage, now = event.stage, self._clock()
         if isinstance(event, StageFinished):
             took = max(now - self.running.get(stage, now), event.wall_s)
-            self._took.setdefault(self._sort(stage), []).append(took)
+            self._took.setdefault(stage.kind, _Pace()).add(took, self._expected[stage.fingerprint])
             self.done += 1
         self.failed += isinstance(event, StageFailed)
         self.skipped += isinstance(event, StageSkipped)
@@ -338,35 +328,33 @@ class Tally:
     def share(self) -> float:
         """Share of this run's work that is done, from 0 to 1, by time rather than stage count."""
         now = self._clock()
-        spent = sum(map(sum, self._took.values())) + sum(now - at for at in self.running.values())
-        left = sum(self._left(self._durations()).values())
+        spent = sum(it.took for it in self._took.values())
+        spent += sum(now - at for at in self.running.values())
+        left = sum(self._left().values())
         return spent / (spent + left) if spent + left > 0 else float(not self._open)
 
     def remaining_s(self) -> float:
         """Return the expected seconds left: the minimum possible with `jobs` workers."""
-        left = self._left(self._durations())
+        left = self._left()
         chains = self._plan.chains(self._open.values(), lambda stage: left[stage.fingerprint])
         return max(sum(left.values()) / self._jobs, max(chains.values(), default=0.0))
 
-    def _sort(self, stage: Stage) -> Sort:
-        return self._plan.sorts[stage.fingerprint]
-
-    def _durations(self) -> dict[Sort, float]:
-        took = sum(map(sum, self._took.values()))
-        expected = sum(self._expected[sort] * len(ended) for sort, ended in self._took.items())
-        slower = max(1.0, (took + _FEW_S) / (expected + _FEW_S))
-        measured: dict[Sort, list[float]] = {}
-        for stage, seconds in self._by_steps().items():
-            measured.setdefault(self._sort(stage), []).append(seconds)
-        known = {sort: sum(s) / len(s) for sort, s in (measured | self._took).items()}
-        return {sort: slower * seconds for sort, seconds in self._expected.items()} | known
-
-    def _left(self, durations: Mapping[Sort, float]) -> dict[str, float]:
+    def _left(self) -> dict[str, float]:
         """Return the seconds left for each open stage; a slow one does not end soon (`_LONGER`)."""
         now, by_steps = self._clock(), self._by_steps()
-        left = {fingerprint: durations[self._sort(s)] for fingerprint, s in self._open.items()}
+        overall, paces = _Pace(_FEW_S, _FEW_S), dict[str, _Pace]()
+        for own in self._took.values():
+            overall.add(own.took, own.expected)
+        for stage, seconds in by_steps.items():
+            paces.setdefault(stage.kind, _Pace()).add(seconds, self._expected[stage.fingerprint])
+        paces |= self._took
+        left = {
+            fingerprint: self._expected[fingerprint]
+            * (paces[stage.kind].ratio if stage.kind in paces else max(1.0, overall.ratio))
+            for fingerprint, stage in self._open.items()
+        }
         for stage, started in self.running.items():
-            usual, spent = by_steps.get(stage, durations[self._sort(stage)]), now - started
+            usual, spent = by_steps.get(stage, left[stage.fingerprint]), now - started
             left[stage.fingerprint] = max(usual - spent, _LONGER * spent)
         return left
 

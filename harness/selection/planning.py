@@ -6,15 +6,9 @@ from collections import Counter
 from collections.abc import Iterable
 
 from harness import runtime
-from harness.pipeline.estimate import (
-    PaidRequests,
-    Timings,
-    finished_stages,
-    requests_of,
-)
+from harness.pipeline.estimate import PaidRequests, requests_of
 from harness.pipeline.factory import needs_of
 from harness.runtime import Plan, Stage, Store
-from harness.selection.names import DEFAULT_PROFILE
 from harness.selection.request import Request
 from harness.strict import Output, Strict
 from harness.words import counted, duration, seeds_text
@@ -168,21 +162,12 @@ def _failure(stage: Stage, store: Store) -> Failure:
 
 def _estimate(experiment: Request) -> tuple[float | None, list[str]]:
     """Return the seconds until everything is done, or None and the kinds never timed."""
-    profile, store, left = experiment.profile, experiment.store, experiment.pending
-    shipped = profile.name == DEFAULT_PROFILE
-
-    def timed(timings: Timings) -> dict[str, float | None]:
-        return {stage.fingerprint: timings.seconds(stage) for stage in left}
-
-    done = [(s, found["wall_s"]) for s in experiment.stages if (found := store.find(s.fingerprint))]
-    seconds = timed(Timings(done, shipped=shipped))
-    if None in seconds.values() or not done:
-        # Others' stages are read only if they are needed: a store may have many.
-        seconds = timed(Timings(finished_stages(store), shipped=shipped))
+    left, timings = experiment.pending, experiment.timings
+    seconds = {stage.fingerprint: timings.seconds(stage) for stage in left}
     known = {name: it for name, it in seconds.items() if it is not None}
     if untimed := {stage.kind: None for stage in left if stage.fingerprint not in known}:
         return None, list(untimed)
-    needs = needs_of(profile)
+    needs = needs_of(experiment.profile)
     work = sum(known[it.fingerprint] * (needs.of(it.kind).gpus or 1) for it in left)
     chains = experiment.stages.chains(left, lambda stage: known[stage.fingerprint])
     return max(work / experiment.workers, max(chains.values(), default=0.0)), []

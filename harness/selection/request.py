@@ -15,11 +15,12 @@ from harness.registry.profile import Profile, table_unsupported
 from harness.registry.schema import Table
 from harness.runtime import Plan, Stage, Store
 from harness.runtime.crew import visible_gpus
-from harness.selection.names import DEFAULT_SEEDS, again, seeds_of, workers_of
+from harness.selection.names import DEFAULT_PROFILE, DEFAULT_SEEDS, again, seeds_of, workers_of
 from harness.words import seeds_text
 
 if TYPE_CHECKING:
     from harness.pipeline.algorithm import Run
+    from harness.pipeline.estimate import Timings
     from harness.pipeline.runs import FigureRuns, TableRuns
 
 
@@ -133,6 +134,13 @@ class Request:
     def pending(self) -> tuple[Stage, ...]:
         """The stages that were not done when this was first asked."""
         return self.stages.pending(self.store)
+
+    @cached_property
+    def timings(self) -> Timings:
+        """What its stages should take."""
+        from harness.pipeline.estimate import timings_of
+
+        return timings_of(self.stages, self.store, shipped=self.profile.name == DEFAULT_PROFILE)
 
     @property
     def workers(self) -> int:

@@ -105,5 +105,6 @@ class Running:
             jobs=jobs,
             where=self.engine,
             on_event=on_event,
+            expected=it.timings.expected,
             **more,
         )

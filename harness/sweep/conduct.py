@@ -20,6 +20,7 @@ import optuna
 from harness.errors import HarnessError, UserError
 from harness.pipeline import factory, steps
 from harness.pipeline.algorithm import Run
+from harness.pipeline.estimate import timings_of
 from harness.project import store_dir, work_dir
 from harness.registry.declared import all_profiles
 from harness.registry.profile import Profile, unsupported
@@ -37,7 +38,7 @@ from harness.runtime import (
     Tally,
 )
 from harness.runtime.files import hold
-from harness.selection.names import Say, ignore
+from harness.selection.names import DEFAULT_PROFILE, Say, ignore
 from harness.sweep.declaration import SearchPoint, Sweep, load_sweeps
 from harness.sweep.space import (
     base_candidate,
@@ -268,7 +269,9 @@ class Objective:
         """Compute a plan; return the stages that failed, with the reasons."""
         store = self.engine.store
         missing, told = len(plan.pending(store)), 0.0
-        tally = Tally(plan, store, self.order.jobs, factory.EXPECTED_S)
+        shipped = self.order.profile.name == DEFAULT_PROFILE
+        expected = timings_of(plan, store, shipped=shipped).expected
+        tally = Tally(plan, store, self.order.jobs, expected)
         self.say(
             f"{what}: {len(plan) - missing} of {len(plan)} stages reused, {missing} to compute"
         )
@@ -281,7 +284,7 @@ class Objective:
                 left = duration(tally.remaining_s())
                 self.watch(f"{what} · {tally.done} of {tally.total} stages · about {left} left")
 
-        self.engine.on_event = observe
+        self.engine.on_event, self.engine.expected = observe, expected
         return dict(self.engine.run(plan).failed)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,7 @@ def test_a_schedule_starts_a_stage_only_after_its_inputs(
     stages: list[Stage], data: st.DataObject
 ) -> None:
     plan = Plan(stages)
-    schedule = Schedule(plan, plan.stages, {("draw", 0): 1.0, ("total", 0): 2.0})
+    schedule = Schedule(plan, plan.stages, taking(draw=1.0, total=2.0))
     settled: set[Stage] = set()
     failed: set[Stage] = set()
     while (stage := schedule.take()) is not None:
@@ -68,6 +69,11 @@ def test_a_schedule_starts_a_stage_only_after_its_inputs(
     assert settled == set(plan)
 
 
+def taking(**seconds: float) -> Callable[[Stage], float]:
+    """Return what is expected of stages by their kind."""
+    return lambda stage: seconds[stage.kind]
+
+
 def test_two_equal_stages_are_one_whatever_their_labels() -> None:
     assert len(Plan([toy("draw", label="a"), toy("draw", label="b")])) == 1
 
@@ -76,44 +82,24 @@ def test_the_longest_chain_goes_first() -> None:
     """Chains: short draw 1 s; `a` 1 s then a total of 5 s, so 6 s; `a` before the draw."""
     short, a = toy("draw", number=1), toy("draw", number=2)
     plan = Plan([short, toy("total", a)])
-    durations = {("draw", 0): 1.0, ("total", 0): 5.0}
-    assert plan.chains(plan, lambda stage: durations[stage.kind, 0])[a.fingerprint] == 6.0
-    assert Schedule(plan, plan.stages, durations).take() == a
+    expected = taking(draw=1.0, total=5.0)
+    assert plan.chains(plan, expected)[a.fingerprint] == 6.0
+    assert Schedule(plan, plan.stages, expected).take() == a
 
 
-def test_the_estimate_is_the_median_recorded_time_or_the_callers(tmp_path: Path) -> None:
-    """One draw is done, taking w s; left are two draws of w s and a total of 9 s by the table.
+def test_the_time_left_is_what_is_expected_of_the_stages_left(tmp_path: Path) -> None:
+    """One draw is done; left are two draws of 4 s and a total of 9 s.
 
-    On one worker 2w + 9; on many, the chain of one draw and the total, w + 9.
+    On one worker 2 x 4 + 9; on many, the chain of one draw and the total, 4 + 9.
     """
     store = Store(tmp_path)
     draws = [toy("draw", number=number) for number in range(3)]
     plan = Plan([*draws, toy("total", draws[2])])
     with store.writing(draws[0]):
         pass
-    w = store.manifest(draws[0].fingerprint)["wall_s"]
-    expected = {("draw", 0): w, ("total", 0): 9.0}
-    assert plan.durations(store, {"total": 9.0, "draw": 100.0}) == expected
-    assert Tally(plan, store, 1, {"total": 9.0}).remaining_s() == pytest.approx(2 * w + 9)
-    assert Tally(plan, store, 8, {"total": 9.0}).remaining_s() == pytest.approx(w + 9)
-
-
-def test_stages_on_as_many_prompts_take_as_long(tmp_path: Path) -> None:
-    """Two draws of 10 and 30 prompts are done; a total takes as long as its kind on as many."""
-    store = Store(tmp_path)
-    small, large = toy("draw", number=1, count=10), toy("draw", number=2, count=30)
-    other = toy("draw", number=3, count=30)
-    plan = Plan([toy("total", small), toy("total", large), toy("total", small, other), other])
-    for stage in (small, large):
-        with store.writing(stage):
-            pass
-    took = {n: store.manifest(s.fingerprint)["wall_s"] for n, s in ((10, small), (30, large))}
-    assert plan.sorts[other.fingerprint] == ("draw", 30)
-    assert [plan.sorts[total.fingerprint][1] for total in plan.targets[:3]] == [10, 30, 30]
-    expected = {("draw", n): seconds for n, seconds in took.items()}
-    assert plan.durations(store, {"total": 9.0}) == expected | {
-        ("total", 10): 9.0, ("total", 30): 9.0
-    }  # fmt: skip
+    expected = taking(draw=4.0, total=9.0)
+    assert Tally(plan, store, 1, expected).remaining_s() == pytest.approx(2 * 4 + 9)
+    assert Tally(plan, store, 8, expected).remaining_s() == pytest.approx(4 + 9)
 
 
 def test_the_tally_follows_the_events(tmp_path: Path) -> None:
@@ -126,7 +112,7 @@ def test_the_tally_follows_the_events(tmp_path: Path) -> None:
     draws = [toy("draw", number=number) for number in range(3)]
     total = toy("total", draws[2])
     plan = Plan([*draws, total])
-    tally = Tally(plan, Store(tmp_path), 1, {"draw": 10.0, "total": 1.0}, clock=lambda: now[0])
+    tally = Tally(plan, Store(tmp_path), 1, taking(draw=10.0, total=1.0), clock=lambda: now[0])
     tally.observe(StageStarted(draws[0]))
     now[0] = 4.0
     assert tally.remaining_s() == pytest.approx(6 + 10 + 10 + 1)
@@ -150,7 +136,7 @@ def test_on_a_slow_machine_what_has_ended_says_how_long_the_rest_takes(tmp_path:
     now = [0.0]
     draw = toy("draw")
     total = toy("total", draw)
-    expected = {"draw": 10.0, "total": 20.0}
+    expected = taking(draw=10.0, total=20.0)
     tally = Tally(Plan([total]), Store(tmp_path), 1, expected, clock=lambda: now[0])
     tally.observe(StageStarted(draw))
     now[0] = 60.0
@@ -162,11 +148,23 @@ def test_on_a_slow_machine_what_has_ended_says_how_long_the_rest_takes(tmp_path:
     assert tally.share == pytest.approx(260 / 300)
 
 
+def test_a_small_stage_that_ended_says_how_long_a_large_one_of_its_kind_takes(
+    tmp_path: Path,
+) -> None:
+    """2 s were expected of a small draw, which took 1, and 60 s of a large one: 30 are left."""
+    small, large = toy("draw", count=10), toy("draw", count=300)
+    seconds = {small.fingerprint: 2.0, large.fingerprint: 60.0}
+    plan = Plan([small, large])
+    tally = Tally(plan, Store(tmp_path), 1, lambda stage: seconds[stage.fingerprint])
+    tally.observe(StageFinished(small, 1.0))
+    assert tally.remaining_s() == pytest.approx(30)
+
+
 def test_the_time_left_follows_the_steps_of_what_runs(tmp_path: Path) -> None:
     """Expected are 10 s; after 4 s of loading, a step takes 1 s, and there are 25."""
     now = [0.0]
     draws = [toy("draw", number=number) for number in range(2)]
-    tally = Tally(Plan(draws), Store(tmp_path), 1, {"draw": 10.0}, clock=lambda: now[0])
+    tally = Tally(Plan(draws), Store(tmp_path), 1, taking(draw=10.0), clock=lambda: now[0])
     tally.observe(StageStarted(draws[0]))
     assert tally.remaining_s() == pytest.approx(20)
     for step in range(101, 106):
