@@ -77,8 +77,8 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
-    """Put the answer, the first lines of the findings, where a page asks for it."""
-    lines = re.search(r"^\*\*.+\*\*\n\n(?:- .+\n)+", findings(), re.MULTILINE)
+    """Put the answers, the first lines of the findings, where a page asks for them."""
+    lines = re.search(r"(?:^\*\*.+\*\*\n\n(?:- .+\n)+\n?)+", findings(), re.MULTILINE)
     return markdown.replace(ANSWER, lines[0] if lines else "")
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.registry.claims import figure_claims
+from harness.registry.claims import FigureClaims, figure_claims
 from harness.report import view
 from harness.report.answer import answer_to, finding
 from harness.report.blocks import assumption_blocks, fact_blocks, number_blocks
@@ -206,24 +206,31 @@ def template(name: str) -> Template:
 # --- `results/README.md` ---
 
 
-def as_findings(tables: Sequence[Results], drawn: Iterable[Picture], results_dir: Path) -> str:
-    """Return `results/README.md`: the answer, each table's findings, and plots of no table."""
+def as_findings(worlds: Iterable[tuple[Sequence[Results], Iterable[Picture]]], root: Path) -> str:
+    """Return `results/README.md`, from each profile's published tables, and plots of no table."""
+    return template("findings.md.j2").render(worlds=[_world(*it, root) for it in worlds])
+
+
+def _world(
+    tables: Sequence[Results], drawn: Iterable[Picture], results_dir: Path
+) -> dict[str, object]:
     profile = tables[0].profile
-    verdicts = all_verdicts(tables, figure_claims(), profile)
     shown = [it for it in tables if it.report.has_numbers]
     names = {it.table.id for it in shown}
     pages = sorted((results_dir / profile.name).rglob(PAGE))
     others = [path for path in pages if path.parent.name not in names]
-    return template("findings.md.j2").render(
-        profile=profile.name,
-        scale=profile.scale,
-        answer=answer_to(tables, verdicts).lines,
-        totals=totals(verdicts),
-        power=[line for it in shown for line in _power_lines(it)],
-        silent=[it for it in verdicts if it.word in ("inadmissible", "not_run")],
-        sections=[_section(it) for it in shown],
-        figures=list(_others(others, results_dir, drawn)),
-    )
+    # Claims on figures are judged where figures are published.
+    verdicts = all_verdicts(tables, figure_claims() if others else FigureClaims(), profile)
+    return {
+        "profile": profile.name,
+        "scale": profile.scale,
+        "answer": answer_to(tables, verdicts).lines,
+        "totals": totals(verdicts),
+        "power": [line for it in shown for line in _power_lines(it)],
+        "silent": [it for it in verdicts if it.word in ("inadmissible", "not_run")],
+        "sections": [_section(it) for it in shown],
+        "figures": list(_others(others, results_dir, drawn)),
+    }
 
 
 def _power_lines(results: Results) -> Iterator[tuple[str, ...]]:

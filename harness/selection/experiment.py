@@ -17,6 +17,7 @@ from harness import project
 from harness.errors import HarnessError, UserError
 from harness.project import work_dir
 from harness.registry import declared
+from harness.registry.declared import all_profiles
 from harness.registry.profile import Profile, table_at
 from harness.registry.schema import Table
 from harness.runtime import LOCAL, EngineOptions
@@ -167,10 +168,15 @@ class Experiment(Request):
         return page_of(self.tables, self.profile, shown, self.store)
 
     def findings(self) -> str:
-        """Return `results/README.md`: the tables' published findings as generated sentences."""
+        """Return `results/README.md`: what is published, by profile, as generated sentences."""
         from harness.report.render import as_findings
 
-        return as_findings(self._published(), self._published_pictures(), project.publishing_dir())
+        root, asked = project.publishing_dir(), []
+        for profile in sorted(all_profiles().values(), key=lambda it: it.name != DEFAULT_PROFILE):
+            own = select(self.name, profile.name)
+            if tables := tuple(it for it in own.tables if (root / profile.name / it.id).is_dir()):
+                asked.append(replace(own, tables=tables))
+        return as_findings([(it._published(), it._published_pictures()) for it in asked], root)
 
     def publish(
         self,
