@@ -7,7 +7,6 @@ a one-sentence message: what went wrong, where, and what to do.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness import project
@@ -42,9 +41,6 @@ def load(
         rows: Only these rows of a table and their baselines.
         seeds: Root seeds, as numbers or a string such as `0-4`.
         plugins: Your own Python files or modules that add metrics, losses and so on.
-
-    Raises:
-        UserError: There is no such table, figure, profile, row or file.
     """
     load_plugins(plugins)
     return select(name, profile, rows, seeds)
@@ -62,29 +58,19 @@ def list_profiles() -> list[str]:
     return list(declared.all_profiles())
 
 
-def evaluate(
-    benchmark: str,
-    *,
-    judgments: str | Path | None = None,
-    **options: Any,
-) -> list[Evaluation]:
-    """Judge a model's answers to a benchmark, or score published judgments.
+def evaluate(benchmark: str, **options: Any) -> list[Evaluation]:
+    """Judge a model's answers to a benchmark, or score a file of published judgments.
 
     Requests cost money; limit it with `budget_usd`. Replies are cached, so that repeating a call
-    sends no requests.
+    sends none.
 
     Args:
         benchmark: `mt_bench`, `arena_hard`, `alpaca_eval`, or a plug-in's benchmark.
-        judgments: A file of published judgments to score; no requests are sent.
         options: Fields of `harness.evaluation.options.EvaluateOptions`: `answers`, `model`,
-            `judge`, `data`, `budget_usd`, ... Environment variables say where judges are served.
+            `judge`, `judgments`, ... Environment variables say where judges are served.
 
     Returns:
-        The evaluations: one, or several for a file with judgments of several models.
-
-    Raises:
-        UserError: There is no such benchmark, or an option is invalid or missing.
-        HarnessError: An endpoint failed, or the budget ran out.
+        The evaluations: one, or one for each model in a file of judgments.
     """
     from harness.evaluation.benchmark import benchmark_class
     from harness.evaluation.options import EvaluateOptions
@@ -93,7 +79,7 @@ def evaluate(
 
     load_plugins()
     benchmark_class(benchmark)
-    asked = EvaluateOptions.of({**options, "judgments": judgments})
+    asked = EvaluateOptions.of(options)
     done = evaluating.evaluate(benchmark, asked)
     if asked.track:
         mlflow = Mlflow(project.work_dir(), lambda warning: None)
@@ -102,11 +88,7 @@ def evaluate(
 
 
 def verify() -> Verified:
-    """Check that all published files are present, and recompute the published numbers.
-
-    Raises:
-        HarnessError: Something differs; the message names the first difference.
-    """
+    """Recompute everything published; a `HarnessError` names the first difference."""
     from harness.report.verify import verify as verify_results
 
     load_plugins()

@@ -7,7 +7,7 @@ figure or a group.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -33,7 +33,7 @@ from harness.selection.names import (
 from harness.selection.request import Request
 
 if TYPE_CHECKING:
-    from harness.report.plots import Picture
+    from harness.pipeline.runs import FigureRuns
     from harness.report.results import Results
     from harness.runtime import Event
     from harness.selection.planning import PlanSummary
@@ -42,20 +42,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class Experiment(Request):
-    """Tables or a figure at a profile, planned, run and reported."""
+    """Tables or a figure at a profile, planned, run and reported.
+
+    Methods take root seeds, by default the experiment's; without any, 0 to 2 are planned and run,
+    and each table's most complete ones are reported. `on_note` is called with messages to the user.
+    """
+
+    @cached_property
+    def summary(self) -> PlanSummary:
+        """What a run would compute, and how much of it is done."""
+        from harness.selection.planning import summary_of
+
+        return summary_of(self)
 
     def plan(
         self, seeds: Seeds = None, jobs: int | None = None, *, budget_usd: float | None = None
     ) -> Experiment:
         """Return the experiment with these, after checking that the profile can run it.
 
-        Its `summary` is what a run would compute, and how much is done. A group's tables that the
-        profile cannot run are left out.
-
-        Args:
-            seeds: Root seeds; by default the experiment's, else 0 to 2.
-            jobs: Number of workers; one per core by default.
-            budget_usd: Dollars after which no request is sent to an endpoint.
+        A group's tables that the profile cannot run are left out.
         """
         workers_of(jobs)
         if budget_usd is not None and not 0.0 <= budget_usd < float("inf"):
@@ -64,20 +69,12 @@ class Experiment(Request):
         assert planned.parts
         return planned
 
-    @cached_property
-    def summary(self) -> PlanSummary:
-        """What is done and what is left."""
-        from harness.selection.planning import summary_of
-
-        return summary_of(self)
-
     def run(
         self,
         seeds: Seeds = None,
         jobs: int | None = None,
         *,
         engine: EngineOptions = LOCAL,
-        on_event: Callable[[Event], None] = ignore,
         watch: AbstractContextManager[Callable[[Event], None]] | None = None,
         on_note: Say = ignore,
         on_tracking: Say = ignore,
@@ -88,95 +85,74 @@ class Experiment(Request):
         Completed stages are kept: after an interruption or a failure, the same call resumes.
 
         Args:
-            seeds: Root seeds; by default the experiment's, else 0 to 2.
+            seeds: Root seeds.
             jobs: Number of workers; one per core by default.
             engine: Where stages are computed; this machine by default.
-            on_event: Called with the engine's events as they happen.
-            watch: Entered while stages are computed; yields another such callback.
-            on_note: Called with messages about what will not be measured, and an unavailable
-                tracking server.
+            watch: Entered while stages are computed; yields a callback for the engine's events.
+            on_note: Called with what will not be measured, and an unavailable tracking server.
             on_tracking: Called with how far the last writing to MLflow has come.
-            on_report: Called with the reports before tracking finishes, which may wait for a
-                server.
-
-        Returns:
-            The reports; `failed` maps failed stages to reasons.
+            on_report: Called with the reports before tracking has ended, which may take a while.
         """
-        from harness.selection.running import Running
+        from harness.selection.running import run
 
         planned = self
         if seeds is not None or jobs is not None:
             planned = self.plan(seeds, jobs or self.jobs, budget_usd=self.budget_usd)
-        run = Running(planned, engine, on_note, on_tracking)
-        return run.run(watch or nullcontext(on_event), on_report)
+        return run(planned, engine, watch, on_note, on_tracking, on_report)
 
     def report(self, seeds: Seeds = None, on_note: Say = ignore) -> Reports:
-        """Report what is in the store, without computing anything.
-
-        Args:
-            seeds: Root seeds; by default the experiment's, else each table's most complete ones.
-            on_note: Called with messages about seeds and tables left out.
-        """
+        """Report what is in the store, without computing anything."""
         from harness.pipeline.runs import plan_figure
-        from harness.report.build import results_of
-        from harness.report.controls import KnownControls
         from harness.report.figures.report import assemble_figure
-        from harness.selection.reporting import Reports, seeds_shown_of_figure
+        from harness.selection.reporting import Reports, seeds_shown
 
-        if self.figure is not None:
-            asked = self._asked(seeds) or seeds_shown_of_figure(
-                self.figure, self.declared, self.profile
-            )
-            runs = plan_figure(self.figure, self.declared, self.profile, asked)
-            return Reports(figure=assemble_figure(runs, self.store))
+        if (figure := self.figure) is not None:
+
+            def plan(seeds: Sequence[int]) -> FigureRuns:
+                return plan_figure(figure, self.declared, self.profile, seeds)
+
+            asked = self._asked(seeds) or seeds_shown(figure.id, plan, self.store, on_note)
+            return Reports(figure=assemble_figure(plan(asked), self.store))
         if not self.is_group:
-            tables = [self._stored(self.tables[0], seeds, on_note)]
-            return Reports(tuple(tables), page=lambda: self.page(seeds))
-        tables, known = [], KnownControls(self.profile, self.store)
-        for table in self.tables:
-            found = results_of(table, self._shown(table, seeds, on_note), known)
+            return Reports((self._stored(self.tables[0], seeds, on_note),))
+        tables = []
+        for found in self._stored_whole(seeds, on_note):
             if found.runs is None:
-                on_note(f"{table.id} is left out: {found.absent[table.rows[0].id]}")
+                on_note(f"{found.table.id} is left out: {found.absent[found.table.rows[0].id]}")
             else:
                 tables.append(found)
-        return Reports(tuple(tables), page=lambda: self.page(seeds))
+        return Reports(tuple(tables))
 
     def published(self) -> Reports:
         """Return the published reports of the tables or the figure, without reading the store."""
+        from harness.report.build import published_tables
         from harness.report.figures.published import published_figure
         from harness.selection.reporting import Reports
 
+        folder = project.publishing_dir()
         if self.figure is not None:
-            folder = project.publishing_dir() / self.profile.name / self.figure.id
-            return Reports(figure=published_figure(self.figure, folder))
-        return Reports(self._published(), page=lambda: self.page(published=True))
+            place = folder / self.profile.name / self.figure.id
+            return Reports(figure=published_figure(self.figure, place))
+        return Reports(published_tables(self.tables, self.profile, folder), published=True)
 
     def page(self, seeds: Seeds = None, *, published: bool = False, on_note: Say = ignore) -> str:
-        """Render an HTML page of the tables, with the figures drawn from their rows.
-
-        Args:
-            seeds: Root seeds; by default the experiment's, else each table's most complete ones.
-            published: Show published results instead of the store.
-            on_note: Called with messages about seeds left out.
-        """
-        from harness.report.page.page import as_html
-        from harness.selection.reporting import page_of
+        """Render an HTML page of all rows of the tables, with the figures drawn from them."""
+        from harness.selection.reporting import Reports
 
         if published:
-            return as_html(self._published(), self._published_pictures())
-        shown = {table.id: self._shown(table, seeds, on_note) for table in self.tables}
-        return page_of(self.tables, self.profile, shown, self.store)
+            return self.published().text("html")
+        return Reports(self._stored_whole(seeds, on_note)).text("html")
 
     def findings(self) -> str:
         """Return `results/README.md`: what is published, by profile, as generated sentences."""
         from harness.report.render import as_findings
 
-        root, asked = project.publishing_dir(), []
+        root, found = project.publishing_dir(), []
         for profile in sorted(all_profiles().values(), key=lambda it: it.name != DEFAULT_PROFILE):
             own = select(self.name, profile.name)
             if tables := tuple(it for it in own.tables if (root / profile.name / it.id).is_dir()):
-                asked.append(replace(own, tables=tables))
-        return as_findings([(it._published(), it._published_pictures()) for it in asked], root)
+                found.append(replace(own, tables=tables).published())
+        return as_findings([(it.tables, it.pictures) for it in found], root)
 
     def publish(
         self,
@@ -187,35 +163,28 @@ class Experiment(Request):
         published: bool = False,
         on_note: Say = ignore,
     ) -> Reports | None:
-        """Write a report to the folder of published results.
+        """Write a report to the folder of published results, and return it; None for a group.
 
-        For a group, publishes every table that was run; a refused one does not stop the others.
+        Of a group, every table that was run is published; a refused one does not stop the others.
 
         Args:
             results_dir: The folder.
-            seeds: As for `report`.
+            seeds: Root seeds.
             allow_fewer: Also publish incomplete reports, or ones with less than is published.
             published: Draw and word a figure's published numbers again, instead of the store's.
             on_note: Called with a message for each folder written and each table left out.
-
-        Returns:
-            The published reports; None for a group.
         """
         from harness.report.figures.published import publish_figure
         from harness.report.publish import publish
-        from harness.selection.reporting import Reports
 
         if self.is_group:
             self._publish_group(results_dir, allow_fewer, seeds, on_note)
             return None
-        if self.figure is not None:
-            reports = self.published() if published else self.report(seeds, on_note)
-            assert reports.figure is not None
+        reports = self.published() if published else self.report(seeds, on_note)
+        if reports.figure is not None:
             folder = publish_figure(reports.figure, results_dir, allow_fewer=allow_fewer)
         else:
-            stored = self._stored(self.tables[0], seeds, on_note)
-            folder = publish(stored, results_dir, allow_fewer=allow_fewer)
-            reports = Reports((stored,), page=lambda: self.page(seeds))
+            folder = publish(reports.tables[0], results_dir, allow_fewer=allow_fewer)
         on_note(f"published in {folder}")
         return reports
 
@@ -232,11 +201,9 @@ class Experiment(Request):
                 continue
             # A fresh reader: the controls may just have been published.
             found, name = self._stored(table, seeds, on_note), table.id
-            states = [cell.state for cell in found.report.cells]
-            idle = [all(it == "not_run" for it in states[i : i + len(table.columns)])
-                    for i in range(0, len(states), len(table.columns))]  # fmt: skip
+            ran = {cell.row for cell in found.report.cells if cell.state != "not_run"}
             # Tables share runs: rows of another one do not make this one run.
-            if all(idle) or (any(idle) and not allow_fewer):
+            if not ran or (len(ran) < len(found.report.rows) and not allow_fewer):
                 on_note(f"{name} was not run, and is not published")
                 continue
             try:
@@ -256,23 +223,20 @@ class Experiment(Request):
         runs = plan_table(table, self.profile, self._shown(table, seeds, on_note), self.rows)
         return stored_results(runs, KnownControls(self.profile, self.store))
 
-    def _published(self) -> tuple[Results, ...]:
-        from harness.report.build import published_tables
+    def _stored_whole(self, seeds: Seeds, on_note: Say) -> tuple[Results, ...]:
+        """Return what the store has of every table, with all rows, whether or not they can run."""
+        from harness.report.build import results_of
+        from harness.report.controls import KnownControls
 
-        return published_tables(self.tables, self.profile, project.publishing_dir())
-
-    def _published_pictures(self) -> list[Picture]:
-        """Return the published pictures that belong to none of the tables."""
-        from harness.report.page.pictures import published_pictures
-
-        names = {table.id for table in self.tables}
-        return list(published_pictures(project.publishing_dir() / self.profile.name, names))
+        known = KnownControls(self.profile, self.store)
+        return tuple(results_of(it, self._shown(it, seeds, on_note), known) for it in self.tables)
 
     def _shown(self, table: Table, seeds: Seeds, on_note: Say) -> tuple[int, ...]:
         """Return the requested seeds, else the table's most complete ones."""
-        from harness.selection import reporting
+        from harness.selection.reporting import table_seeds
 
-        return self._asked(seeds) or reporting.seeds_shown(table, self.profile, self.rows, on_note)
+        asked = self._asked(seeds)
+        return asked or table_seeds(table, self.profile, self.store, self.rows, on_note)
 
     def _asked(self, seeds: Seeds) -> tuple[int, ...] | None:
         return self.seeds if seeds is None else seeds_of(seeds)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from harness import runtime
 from harness.pipeline.estimate import PaidRequests, requests_of
 from harness.pipeline.factory import needs_of
-from harness.runtime import Plan, Stage, Store
+from harness.runtime import STATES, Plan, Stage
 from harness.selection.request import Request
 from harness.strict import Output, Strict
 from harness.words import counted, duration, seeds_text
@@ -112,14 +111,14 @@ def summary_of(experiment: Request) -> PlanSummary:
 
     def counts(stages: Iterable[Stage]) -> dict[str, int]:
         found = [states[stage.fingerprint] for stage in stages]
-        return {"total": len(found)} | {state: found.count(state) for state in runtime.STATES}
+        return {"total": len(found)} | {state: found.count(state) for state in STATES}
 
     by_kind: dict[str, list[Stage]] = {}
     for stage in experiment.stages:
         by_kind.setdefault(stage.kind, []).append(stage)
     seconds, untimed = _estimate(experiment)
     runs, parts, group = experiment.runs.values(), experiment.parts, experiment.is_group
-    needed = Counter([s.fingerprint for run in runs for s in runtime.Plan(run.targets)])
+    needed = Counter([s.fingerprint for run in runs for s in Plan(run.targets)])
     figure = experiment.figure_runs
     return PlanSummary(
         table=experiment.id,
@@ -142,21 +141,14 @@ def summary_of(experiment: Request) -> PlanSummary:
         estimated_s=None if seconds is None else round(seconds, 1),
         untimed=untimed,
         failures=[
-            _failure(stage, experiment.store)
-            for stage in experiment.stages
-            if states[stage.fingerprint] == "failed"
+            Failure(
+                stage=it.label, kind=it.kind, fingerprint=it.fingerprint, reason=found["reason"]
+            )
+            for it in experiment.stages
+            if states[it.fingerprint] == "failed"
+            if (found := experiment.store.failure(it.fingerprint))
         ],
         requests=requests_of(experiment.profile, experiment.pending),
-    )
-
-
-def _failure(stage: Stage, store: Store) -> Failure:
-    recorded = store.failure(stage.fingerprint)
-    return Failure(
-        stage=stage.label,
-        kind=stage.kind,
-        fingerprint=stage.fingerprint,
-        reason=recorded["reason"] if recorded else "the reason was not recorded",
     )
 
 

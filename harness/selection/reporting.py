@@ -5,22 +5,16 @@ Also verdicts on the paper's claims, from the store or from published results.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness import project
 from harness.errors import UserError
-from harness.pipeline.runs import (
-    TableRuns,
-    plan_figure,
-    plan_table,
-    runnable,
-    shown_seeds,
-)
+from harness.pipeline.runs import FigureRuns, TableRuns, plan_table, runnable, shown_seeds
 from harness.project import store_dir
-from harness.registry.claims import Qualitative, figure_claims
+from harness.registry.claims import figure_claims
 from harness.registry.declared import (
     GROUPS,
     all_figures,
@@ -30,13 +24,14 @@ from harness.registry.declared import (
     own_file,
 )
 from harness.registry.documents import nearest
-from harness.registry.figures import Figure
 from harness.registry.profile import Profile
 from harness.registry.schema import Table
+from harness.report.build import published_tables, results_of, stored_results
 from harness.report.claims import all_verdicts
+from harness.report.controls import KnownControls
 from harness.report.model import Verdict
 from harness.report.view import row_names
-from harness.runtime import Store
+from harness.runtime import RunOutcome, Store
 from harness.selection.names import DEFAULT_SEEDS, Format, Say, format_of, seeds_of
 from harness.selection.request import Request
 from harness.words import counted, seeds_text
@@ -47,8 +42,8 @@ if TYPE_CHECKING:
 
     from harness.report.answer import Answer
     from harness.report.figures.report import FigureReport
+    from harness.report.plots import Picture
     from harness.report.results import Results
-    from harness.runtime import RunOutcome
 
 ENDINGS = {
     ".txt": Format.terminal,
@@ -68,21 +63,21 @@ def format_by_ending(path: Path) -> Format:
 
 @dataclass(frozen=True, repr=False)
 class Reports:
-    """The selection's results in the store: a report per table, or a figure's.
+    """Results of some tables, or a figure's report.
 
     Attributes:
-        tables: Table reports; empty if a figure was selected.
+        tables: The tables' results; empty if a figure was selected.
         figure: The figure's report, if one was selected.
         outcome: Outcome of the stages that were just run, or None.
-        page: Makes the HTML page of the tables.
         judged: Verdicts on the claims requested; None if none were in particular.
+        published: Whether they are the published ones, not the store's.
     """
 
     tables: tuple[Results, ...] = ()
     figure: FigureReport | None = None
     outcome: RunOutcome | None = None
-    page: Callable[[], str] | None = None
     judged: Sequence[Verdict] | None = None
+    published: bool = False
 
     def __repr__(self) -> str:
         return self.text(full=False)
@@ -110,6 +105,17 @@ class Reports:
         """What the stages of each table's rows record besides scores, as plain data."""
         return [{"table": it.table.id, **own.as_json()} for it in self.tables for own in it.facts]
 
+    @property
+    def pictures(self) -> list[Picture]:
+        """The pictures that belong to none of the tables: figures drawn from their rows."""
+        from harness.report.page.pictures import drawn_figures, published_pictures
+
+        profile = self.tables[0].profile
+        if self.published:
+            names = {it.table.id for it in self.tables}
+            return list(published_pictures(project.publishing_dir() / profile.name, names))
+        return list(drawn_figures(all_figures().values(), self.tables, Store(store_dir())))
+
     def to_frame(self) -> pd.DataFrame:
         """Return the numbers as a data frame with one row per cell, or per point of a figure.
 
@@ -132,13 +138,17 @@ class Reports:
     def text(self, form: Format | str = Format.terminal, *, full: bool = True) -> str:
         """Render the reports as text."""
         from harness.report import render
+        from harness.report.figures.published import figure_markdown
+        from harness.report.page.page import as_html
 
         form = format_of(form)
         if self.figure is not None:
-            return _figure_text(self.figure, form)
+            if form is Format.html:
+                raise UserError(f"a figure is written as terminal, markdown or json, not as {form}")
+            in_json = form is Format.json
+            return self.figure.json_text() if in_json else figure_markdown(self.figure)
         if form is Format.html:
-            assert self.page is not None
-            return self.page()
+            return as_html(self.tables, self.pictures)
         if form is Format.json:
             return render.as_json([cell for it in self.tables for cell in it.report.cells])
         if form is Format.markdown:
@@ -164,55 +174,20 @@ class Reports:
             print_report(results, console, full=full)
 
 
-def _figure_text(report: FigureReport, form: Format) -> str:
-    from harness.report.figures.published import figure_markdown
-
-    if form not in (Format.terminal, Format.markdown, Format.json):
-        raise UserError(f"a figure is written as terminal, markdown or json, not as {form}")
-    return report.json_text() if form is Format.json else figure_markdown(report)
-
-
-def stored_tables(request: Request) -> tuple[Results, ...]:
-    """Return the stored results of a request's tables; empty for a figure."""
-    from harness.report.build import stored_results
-    from harness.report.controls import KnownControls
-
-    known = KnownControls(request.profile, request.store)
-    tables = request.parts if request.figure is None else ()
-    return tuple(stored_results(runs, known) for runs in tables)
-
-
-def reports_of_run(
-    request: Request, stored: Sequence[Results], outcome: RunOutcome | None
-) -> Reports:
+def run_reports(request: Request, outcome: RunOutcome | None) -> Reports:
     """Return the reports of what was just run."""
-    figure = None
     if request.figure_runs is not None:
         from harness.report.figures.report import assemble_figure
 
         figure = assemble_figure(request.figure_runs, request.store)
-    tables = [found.table for found in stored]
-    shown = dict.fromkeys((table.id for table in tables), request.planned_seeds)
-    page = lambda: page_of(tables, request.profile, shown, request.store)  # noqa: E731
-    return Reports(tuple(stored), figure, outcome, page)
+        return Reports(figure=figure, outcome=outcome)
+    known = KnownControls(request.profile, request.store)
+    tables = tuple(stored_results(runs, known) for runs in request.parts)
+    return Reports(tables, outcome=outcome)
 
 
-def page_of(
-    tables: Iterable[Table], profile: Profile, seeds: Mapping[str, Sequence[int]], store: Store
-) -> str:
-    """Render an HTML page of tables, with the figures drawn from their rows."""
-    from harness.report.build import results_of
-    from harness.report.controls import KnownControls
-    from harness.report.page.page import as_html
-    from harness.report.page.pictures import drawn_figures
-
-    known = KnownControls(profile, store)
-    found = [results_of(table, seeds[table.id], known) for table in tables]
-    return as_html(found, list(drawn_figures(all_figures().values(), found, store)))
-
-
-def seeds_shown(
-    table: Table, profile: Profile, rows: Sequence[str] | None, on_note: Say
+def table_seeds(
+    table: Table, profile: Profile, store: Store, rows: Sequence[str] | None, on_note: Say
 ) -> tuple[int, ...]:
     """Return the default seeds for a report of a table, or of some of its rows."""
 
@@ -221,27 +196,27 @@ def seeds_shown(
             return plan_table(table, profile, seeds, rows)
         return runnable(table, profile, seeds)[0]
 
-    found = shown_seeds(plan, Store(store_dir()))
+    return seeds_shown(table.id, plan, store, on_note)
+
+
+def seeds_shown(
+    name: str,
+    plan: Callable[[Sequence[int]], TableRuns | FigureRuns | None],
+    store: Store,
+    on_note: Say,
+) -> tuple[int, ...]:
+    """Return the seeds that the store has most of some runs of, and note which others it has."""
+    found = shown_seeds(plan, store)
     if found is None:
         return seeds_of(DEFAULT_SEEDS)
     if found.left_out:
         others = ", ".join(f"{seed} ({number})" for seed, number in found.left_out.items())
         on_note(
-            f"{table.id}: shown are the most complete seeds, {seeds_text(found.seeds)}, with "
+            f"{name}: shown are the most complete seeds, {seeds_text(found.seeds)}, with "
             f"{found.whole} of {counted(found.runs, 'run')} done; left out, with how many are "
             f"done: {others}; `--seeds` names others"
         )
     return found.seeds
-
-
-def seeds_shown_of_figure(
-    figure: Figure, tables: Mapping[str, Table], profile: Profile
-) -> tuple[int, ...]:
-    """Return the seeds that the store has most of a figure's runs of."""
-    found = shown_seeds(
-        lambda seeds: plan_figure(figure, tables, profile, seeds), Store(store_dir())
-    )
-    return seeds_of(DEFAULT_SEEDS) if found is None else found.seeds
 
 
 def judged_claims(
@@ -272,34 +247,24 @@ def judged_claims(
             raise UserError(f"there is no table or figure `{name}`{nearest(name, known)}")
         else:
             wanted.add(name)
+    figures = [figure for figure in declared.figures if figure.id in wanted]
     # A figure's claim may be measured by claims of tables that were not requested.
-    measured_by = {
-        claim
-        for figure in declared.figures
-        if figure.id in wanted
-        for c in figure.claims
-        if isinstance(c.test, Qualitative)
-        for claim in c.test.measured_by or ()
-    }
-    compared = {figure.table for figure in declared.figures if figure.id in wanted}
-    needed = [
-        table
-        for table in tables.values()
-        if table.id in wanted | compared or any(it.id in measured_by for it in table.claims)
-    ]
-    from harness.report.build import published_tables, results_of
-    from harness.report.controls import KnownControls
-
+    tests = [claim.test for figure in figures for claim in figure.claims]
+    measured = {name for test in tests for name in getattr(test, "measured_by", None) or ()}
+    places = wanted | {figure.table for figure in figures}
+    needed = [it for it in tables.values()
+              if it.id in places or any(claim.id in measured for claim in it.claims)]  # fmt: skip
     if published:
         found = published_tables(needed, profile, project.publishing_dir())
     else:
-        controls, shown = KnownControls(profile, Store(store_dir())), seeds
+        store = Store(store_dir())
+        controls = KnownControls(profile, store)
         found = tuple(
-            results_of(it, shown or seeds_shown(it, profile, None, on_note), controls)
+            results_of(it, seeds or table_seeds(it, profile, store, None, on_note), controls)
             for it in needed
         )
-    verdicts = all_verdicts(found, declared, profile)
     return Reports(
         tuple(it for it in found if it.table.id in wanted),
-        judged=[verdict for verdict in verdicts if verdict.place in wanted],
+        judged=[it for it in all_verdicts(found, declared, profile) if it.place in wanted],
+        published=published,
     )

@@ -31,11 +31,11 @@ class Request:
     Attributes:
         name: The name it was requested by, as commands take it.
         rows: Row ids of a table; None for all.
-        seeds: Root seeds; None for the first three when planning and running, and the most complete
-            ones when reporting.
+        seeds: Root seeds, or None.
         tables: The tables: one, or the group's; empty for a figure.
         declared: All declared tables, by id.
         jobs: Maximum concurrent stages; None for as many as there are GPUs or cores for.
+        budget_usd: Dollars after which no request is sent to an endpoint.
     """
 
     name: str

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from typing import Any
+from contextlib import AbstractContextManager, nullcontext
 
-from harness import runtime
 from harness.errors import UserError
 from harness.pipeline import steps
 from harness.pipeline.factory import Turns, engine_of
 from harness.project import work_dir
 from harness.registry.serving import variable
-from harness.runtime import Event, RunOutcome, Stage
+from harness.runtime import Engine, EngineOptions, Event, Plan, RunOutcome, Stage
 from harness.runtime.crew import visible_gpus
 from harness.selection import stored
-from harness.selection.names import Say
+from harness.selection.names import Say, ignore
 from harness.selection.planning import summary_of
-from harness.selection.reporting import Reports, reports_of_run, stored_tables
+from harness.selection.reporting import Reports, run_reports
 from harness.selection.request import Request
 from harness.selection.served_run import ServedRun
 from harness.worlds.needs import refuse_missing
@@ -27,84 +24,71 @@ from harness.worlds.needs import refuse_missing
 Observe = Callable[[Event], None]
 
 
-@dataclass(frozen=True)
-class Running:
-    """A run of an experiment, with where its stages are computed and who is told what."""
+def run(
+    it: Request,
+    where: EngineOptions,
+    watch: AbstractContextManager[Observe] | None,
+    on_note: Say,
+    on_tracking: Say,
+    on_report: Callable[[Reports], None],
+) -> Reports:
+    """Compute, report and track; `watch` is entered while stages are computed."""
+    tracker = stored.tracker_of(it.store, on_note, on_tracking)
+    outcome = None
+    if it.pending:
+        _prepare(it, where, on_note)
+        tracker.follow(it.parts)
+        with watch or nullcontext(ignore) as observe:
 
-    experiment: Request
-    engine: runtime.EngineOptions
-    on_note: Say
-    on_tracking: Say
+            def on_event(event: Event) -> None:
+                observe(event)
+                tracker.observe(event)
 
-    def run(
-        self, watch: AbstractContextManager[Observe], on_report: Callable[[Reports], None]
-    ) -> Reports:
-        """Compute, report and track; `watch` is entered while stages are computed."""
-        it = self.experiment
-        tracker = stored.tracker_of(it.store, self.on_note, self.on_tracking)
-        outcome = None
-        if it.pending:
-            self._prepare()
-            tracker.follow(it.parts)
-            with watch as observe:
+            outcome = _compute(it, where, on_event)
+    reports = run_reports(it, outcome)
+    on_report(reports)
+    tracker.finish(
+        lambda: stored.states_after(it, run_reports(it, outcome).tables),
+        known=lambda: stored.states_after(it, reports.tables),
+    )
+    return reports
 
-                def on_event(event: Event) -> None:
-                    observe(event)
-                    tracker.observe(event)
 
-                outcome = self._compute(on_event)
-        tables = stored_tables(it)
-        reports = reports_of_run(it, tables, outcome)
-        on_report(reports)
-        tracker.finish(
-            lambda: stored.states_after(it, stored_tables(it)),
-            known=lambda: stored.states_after(it, tables),
+def _prepare(it: Request, where: EngineOptions, on_note: Say) -> None:
+    """Check everything that stages need, and that a budget can be kept."""
+    it.store.root.mkdir(parents=True, exist_ok=True)  # fails before anything is started
+    requests = summary_of(it).requests if it.budget_usd is not None else []
+    for of in (each for each in requests if each.usd is None):
+        raise UserError(
+            f"--budget-usd needs the price of {of.model}, which is not known; give it in "
+            f"{variable(of.role, 'PRICE')}, as dollars for a million tokens in and out "
+            "(`1.25,5`; `0,0` for a model of your own)"
         )
-        return reports
+    for advice in refuse_missing(it.profile, it.pending, it.name, here=where.engine == "local"):
+        on_note(advice)
 
-    def _prepare(self) -> None:
-        """Check everything that stages need, and that a budget can be kept."""
-        it = self.experiment
-        it.store.root.mkdir(parents=True, exist_ok=True)  # fails before anything is started
-        requests = summary_of(it).requests if it.budget_usd is not None else []
-        for of in (each for each in requests if each.usd is None):
-            raise UserError(
-                f"--budget-usd needs the price of {of.model}, which is not known; give it in "
-                f"{variable(of.role, 'PRICE')}, as dollars for a million tokens in and out "
-                "(`1.25,5`; `0,0` for a model of your own)"
-            )
-        here = self.engine.engine == "local"
-        for advice in refuse_missing(it.profile, it.pending, it.name, here=here):
-            self.on_note(advice)
 
-    def _compute(self, on_event: Observe) -> RunOutcome:
-        it = self.experiment
-        if it.profile.serving is None or self.engine.engine != "local":
-            return self._engine(it.pending, on_event).run(it.stages)
+def _compute(it: Request, where: EngineOptions, on_event: Observe) -> RunOutcome:
+    budget = it.budget_usd
 
-        def compute(stages: Sequence[Stage], observe: Observe) -> RunOutcome:
-            return self._engine(stages, observe).run(runtime.Plan(stages))
-
-        turns = Turns(it.profile, max(1, len(visible_gpus())))
-        logs = work_dir() / "logs" / "servers" / f"{os.getpid()}"
-        return ServedRun(turns, it.store, logs, compute, on_event).run(it.pending)
-
-    def _engine(self, stages: Sequence[Stage], on_event: Observe) -> runtime.Engine:
-        it = self.experiment
-        jobs, more = it.jobs, dict[str, Any]()
-        if it.profile.hardware is None or it.profile.hardware.on_cpu:
-            jobs = it.workers  # on GPUs, those limit what runs at once
-        if it.budget_usd is not None:
-            more["environment"] = {"HARNESS_BUDGET_USD": repr(it.budget_usd)}
+    def engine(stages: Sequence[Stage], observe: Observe) -> Engine:
+        on_gpus = it.profile.hardware is not None and not it.profile.hardware.on_cpu
         return engine_of(
             it.profile,
             it.store,
             steps.FUNCTIONS,
             work_dir() / "logs",
             stages,
-            jobs=jobs,
-            where=self.engine,
-            on_event=on_event,
+            jobs=it.jobs if on_gpus else it.workers,  # GPUs limit what runs at once
+            where=where,
+            on_event=observe,
             expected=it.timings.expected,
-            **more,
+            environment={} if budget is None else {"HARNESS_BUDGET_USD": repr(budget)},
         )
+
+    if it.profile.serving is None or where.engine != "local":
+        return engine(it.pending, on_event).run(it.stages)
+    turns = Turns(it.profile, max(1, len(visible_gpus())))
+    logs = work_dir() / "logs" / "servers" / f"{os.getpid()}"
+    compute = lambda stages, observe: engine(stages, observe).run(Plan(stages))  # noqa: E731
+    return ServedRun(turns, it.store, logs, compute, on_event).run(it.pending)

@@ -188,8 +188,6 @@ def with_variables(variables: Mapping[str, str]) -> Iterator[None]:
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+        for name in variables:
+            del os.environ[name]
+        os.environ.update({name: value for name, value in before.items() if value is not None})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 from collections import Counter
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +63,8 @@ def test_a_run_computes_tracks_and_reports_and_a_rerun_only_reports(
 
 def test_python_runs_what_the_command_line_does(says: Any, tracker: Any) -> None:
     events: list[Any] = []
-    report = harness.load("table4", rows="eva-a_min").run([0, 2], jobs=1, on_event=events.append)
+    table = harness.load("table4", rows="eva-a_min")
+    report = table.run([0, 2], jobs=1, watch=nullcontext(events.append))
     assert sum(isinstance(it, StageFinished) and it.stage.kind == "train" for it in events) == 4
     cells = says(*SMALL)
     found = report.to_frame().to_dict("records")
