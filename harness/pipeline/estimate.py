@@ -33,7 +33,7 @@ judgments on Arena-Hard and AlpacaEval."""
 RETRIED = 0.1
 """Share of rewrites requested again (ours)."""
 
-FIRST_INPUTS = ("prompts", "completions", "selected", "only", "pairs")
+FIRST_INPUTS = ("only", "prompts", "completions", "selected", "pairs")
 """Inputs whose prompts a stage processes, in order of preference."""
 
 

@@ -11,7 +11,7 @@ import pytest
 from toy_identities import NamedWorld
 
 from harness.pipeline.algorithm import Planner, Run
-from harness.pipeline.estimate import Timings, finished_stages, requests_of
+from harness.pipeline.estimate import Timings, finished_stages, prompts_of, requests_of
 from harness.registry.profile import Profile, load_profiles
 from harness.registry.recipe import Recipe
 from harness.runtime import Plan, Store
@@ -112,6 +112,14 @@ def test_time_is_proportional_to_size_within_a_kind_and_a_policy(planner: Planne
     other = planner.profile.model_copy(update={"policy": "owner/other"})
     elsewhere = Plan(chain(Planner(NamedWorld(other)), "human").targets)
     assert timings.seconds(of_kind(elsewhere, "train")[0]) is None
+
+
+def test_training_on_those_chosen_of_a_pool_takes_as_long_as_on_so_many(planner: Planner) -> None:
+    """60,000 prompts are answered, and 10,000 of them trained on."""
+    run = chain(planner, "human", pool=6, creator={"metric": "a_min"})
+    stages = Plan(run.targets)
+    sizes = {kind: prompts_of(of_kind(stages, kind)[0]) for kind in ("generate", "train")}
+    assert sizes == {"generate": 60_000, "train": 10_000}
 
 
 def test_what_was_never_timed_has_no_time_unless_it_runs_no_model(planner: Planner) -> None:
