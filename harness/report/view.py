@@ -6,7 +6,6 @@ Missing values are never blank or 0; they read `not run`, `1/3 seeds`, or `faile
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -31,9 +30,6 @@ NOT_CALIBRATED = "not calibrated (harness evaluate alpaca_eval --calibrate)"
 _COMPARED = "only signs of gains and the order of rows are compared, never values"
 
 SCALES = {"toy": f"toy: {_COMPARED}", "reduced": f"reduced: {_COMPARED}", "paper": "paper"}
-
-
-_INDEX = re.compile(r"_(?:\{([^{}]*)\}|([A-Za-z]+|\d+))")
 
 
 @dataclass(frozen=True)
@@ -253,31 +249,3 @@ def state_words(name: State, done: int, asked: int) -> str:
 def heading(results: Results) -> str:
     profile = results.profile
     return plain(f"{results.table.heading} ({profile.name}, scale: {profile.scale})")
-
-
-@dataclass(frozen=True)
-class Piece:
-    """A piece of text: `low` if it is a subscript, `code` if it is an identifier."""
-
-    text: str
-    low: bool = False
-    code: bool = False
-
-
-def label_parts(label: str) -> list[Piece]:
-    """Split a label into text and subscripts, as in `θ_{0→1}` and `A*_min`.
-
-    A bare word or number after an underscore is a subscript only behind a star or a non-ASCII
-    symbol, so names such as `ratio_evol` are unchanged.
-    """
-    parts: list[Piece] = []
-    end = 0
-    for match in _INDEX.finditer(label):
-        before = label[match.start() - 1 : match.start()]
-        if match[1] is None and (before.isascii() and before != "*"):
-            continue
-        index = match[2] if match[1] is None else match[1]
-        parts += [Piece(label[end : match.start()]), Piece(index, low=True)]
-        end = match.end()
-    parts.append(Piece(label[end:]))
-    return [part for part in parts if part.text]

@@ -45,6 +45,12 @@ def counted(verdicts: Iterable[Verdict]) -> dict[str, tuple[int, int]]:
     }
 
 
+def judged_claims(results: Results, inadmissible: Mapping[str, str] | None = None) -> list[Verdict]:
+    """Return the verdicts on a table's claims, which no control bars."""
+    table = results.table
+    return judge_all(results, table.claims, table.id, inadmissible or {})
+
+
 def simulated_nulls(
     tables: Iterable[Table], repetitions: int, *, seeds: int = 3, prompts: int = 40, root: int = 0
 ) -> list[Verdict]:
@@ -58,7 +64,9 @@ def simulated_nulls(
         verdict
         for table in tables
         for _ in range(repetitions)
-        for verdict in judge_all(_results(table, null_scores(table, seeds, prompts, rng), seeds))
+        for verdict in judged_claims(
+            _results(table, null_scores(table, seeds, prompts, rng), seeds)
+        )
         if not _is_true_of_equals(table, verdict.claim)
     ]
 
@@ -84,7 +92,7 @@ def one_recipe_twice(
             for name, own in (("a", dealt[:each]), ("b", dealt[each : 2 * each])):
                 for (position, seed), score in itertools.product(enumerate(own), scores):
                     named[name, position, score] = measured[run, int(seed), score]
-            verdicts += judge_all(_results(table, named, each))
+            verdicts += judged_claims(_results(table, named, each))
     return verdicts
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from null_tables import judged_claims
 from toy_page import RUN, write_lineage, write_training
 from toy_tables import CLAIM, DECLARATION, stored, toy_runs, write_all, write_luck, write_scores
 
@@ -20,12 +21,10 @@ from harness.registry.claims import Compare
 from harness.report.answer import finding
 from harness.report.model import Estimate
 from harness.report.page.examples import Examples, examples_of
-from harness.report.page.marks import Axis, axis_of, draw, holding
-from harness.report.page.page import ticked_parts, visible
+from harness.report.page.marks import axis_of, described, holding
+from harness.report.page.page import LONGEST, code, label, printable, truncated
 from harness.report.page.pictures import published_pictures
 from harness.report.publication import read_index, write_index
-from harness.report.verdicts import judge_all
-from harness.report.view import label_parts
 from harness.runtime import Store
 
 CLAIMED = DECLARATION | {"claims": [CLAIM | {"paper_margin": "+8.5"}]}
@@ -85,7 +84,7 @@ def test_a_finding_is_the_primary_claim_and_how_rows_fare(
     runs = toy_runs(range(seeds), table=table)
     write(store, runs)
     found = stored(runs, store)
-    verdicts = judge_all(found)
+    verdicts = judged_claims(found)
     assert fnmatchcase(finding(found, verdicts), said)
 
 
@@ -137,7 +136,7 @@ def test_an_axis_holds_every_end_and_zero() -> None:
     assert (axis.low, axis.high) == (-0.6, 10.6)
     assert axis.ticks == (0.0, 5.0, 10.0)
     assert [axis.label(tick) for tick in axis.ticks] == ["0", "+5", "+10"]
-    assert axis.at(5.0) == 50.0
+    assert (axis.at(5.0), axis.at(-math.inf), axis.at(math.inf)) == (50.0, 0.0, 100.0)
     assert axis_of([None, None]) is None
 
 
@@ -149,17 +148,18 @@ def test_an_axis_of_losses_ends_at_zero_and_one_of_nothing_has_a_width() -> None
     assert flat.ticks == (-1.0, -0.5, 0.0, 0.5, 1.0)
 
 
-def test_marks_lie_where_the_numbers_are_and_say_so() -> None:
+@pytest.mark.parametrize(
+    ("own", "paper", "words"),
+    [
+        (gain(2.0, 1.0), -500.0,
+         "our gain +2.0, 95% from +1.0 to +3.0; the paper's is below zero"),
+        (gain(0.5, 1.0), None, "our gain +0.5, 95% from -0.5 to +1.5; the paper's is not printed"),
+        (None, 1.5, "no gain of ours; the paper's is above zero"),
+    ],
+)  # fmt: skip
+def test_a_drawing_is_described(own: Estimate | None, paper: float | None, words: str) -> None:
     """Of the paper's gain nothing but the sign is drawn."""
-    axis = Axis(-10.0, 10.0, (0.0,), 0)
-    drawn = draw(gain(2.0, 1.0), -500.0, axis, 1, (-2.0, math.inf))
-    assert (drawn.zero, drawn.low, drawn.ours, drawn.high) == (50, 55, 60, 65)
-    assert (drawn.paper, drawn.holds, drawn.clear) == (-1, (40, 100), True)
-    assert drawn.words == "our gain +2.0, 95% from +1.0 to +3.0; the paper's is below zero"
-    unclear = draw(gain(0.5, 1.0), None, axis, 1)
-    assert (unclear.clear, unclear.paper, unclear.holds) == (False, None, None)
-    missing = draw(None, 1.5, axis, 1)
-    assert (missing.ours, missing.words) == (None, "no gain of ours; the paper's is above zero")
+    assert described(own, paper, 1) == words
 
 
 @pytest.mark.parametrize(
@@ -177,27 +177,28 @@ def test_a_claim_holds_on_its_side_of_zero_or_within_its_margin(
 
 
 @pytest.mark.parametrize(
-    ("label", "marked"),
-    [("θ_{1→1̄}: + eva", "θ<1→1̄>: + eva"), ("(A*_min)", "(A*<min>)"), ("θ_0: SFT", "θ<0>: SFT"),
-     ("ratio_evol = 50%", "ratio_evol = 50%"), ("_x", "_x"), ("θ_{}", "θ")],
+    ("text", "marked"),
+    [("θ_{1→1̄}: + eva", "θ<sub>1→1̄</sub>: + eva"), ("(A*_min)", "(A*<sub>min</sub>)"),
+     ("θ_0: SFT", "θ<sub>0</sub>: SFT"), ("ratio_evol = 50%", "ratio_evol = 50%"), ("_x", "_x"),
+     ("a<b_c", "a&lt;b_c")],
 )  # fmt: skip
-def test_indices_of_labels_are_set_low(label: str, marked: str) -> None:
-    parts = label_parts(label)
-    assert "".join(f"<{part.text}>" if part.low else part.text for part in parts) == marked
+def test_indices_of_labels_are_set_low(text: str, marked: str) -> None:
+    assert label(text) == marked
 
 
 @pytest.mark.parametrize(
-    ("text", "marked"), [("`a` over `b`.", "<a> over <b>."), ("a ` b", "a ` b")]
-)
+    ("text", "marked"),
+    [("`a` over `b`.", "<code>a</code> over <code>b</code>."), ("a ` b", "a ` b"),
+     ("`<b>`\u202e", "<code>&lt;b&gt;</code>\ufffd")],
+)  # fmt: skip
 def test_names_between_backticks_become_code(text: str, marked: str) -> None:
-    parts = ticked_parts(text)
-    assert "".join(f"<{part.text}>" if part.code else part.text for part in parts) == marked
+    assert code(text) == marked
 
 
 def test_what_cannot_be_seen_is_made_visible_and_long_texts_are_cut() -> None:
-    assert visible("a\n\tb\x1b\u202e\u200bc") == "a\n\tb\ufffd\ufffd\ufffdc"
-    assert visible("x" * 12, longest=10) == "xxxxxxxxxx … (2 characters more)"
-    assert visible("x" * 10, longest=10) == "x" * 10
+    assert printable("a\n\tb\x1b\u202e\u200bc") == "a\n\tb\ufffd\ufffd\ufffdc"
+    assert truncated("x" * (LONGEST + 2)) == "x" * LONGEST + " … (2 characters more)"
+    assert truncated("x" * LONGEST) == "x" * LONGEST
 
 
 def test_examples_are_the_first_the_middle_and_the_last_drawn(store: Store) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from null_tables import judged_claims
 from toy_tables import stored, write_files, write_prompts
 
 from harness.pipeline.runs import TableRuns
@@ -13,7 +14,6 @@ from harness.report.facts import creator_stages
 from harness.report.page.page import as_html
 from harness.report.plots import Picture
 from harness.report.results import Results
-from harness.report.verdicts import judge_all
 from harness.runtime import Plan, Stage, Store
 
 RUN = "dpo-eva-a_min"
@@ -23,7 +23,7 @@ RUN = "dpo-eva-a_min"
 def shown(runs: TableRuns, store: Store) -> Results:
     """Return what a page shows of a table, whose claims no control bars."""
     found = with_all_rows(stored(runs, store))
-    object.__setattr__(found, "verdicts", judge_all(found))
+    object.__setattr__(found, "verdicts", judged_claims(found))
     return found
 
 

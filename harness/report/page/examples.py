@@ -9,16 +9,20 @@ printed next to them.
 from __future__ import annotations
 
 import itertools
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pydantic import ConfigDict, ValidationError
+
 from harness.errors import HarnessError
 from harness.report.facts import creator_stages
+from harness.report.model import Part
 from harness.report.origin import made_by
 from harness.report.results import Results
 from harness.runtime import Stage, Store
+from harness.worlds.stage_io import read_rows
 
 if TYPE_CHECKING:
     from harness.pipeline.algorithm import Run
@@ -40,8 +44,13 @@ ONLINE_RULE = (
 )
 
 
-@dataclass(frozen=True)
-class RewardedAnswer:
+class Shown(Part):
+    """A part of the examples; older publications have more fields."""
+
+    model_config = ConfigDict(extra="ignore")
+
+
+class RewardedAnswer(Shown):
     """One answer to a prompt; its role is `chosen`, `rejected` or empty."""
 
     text: str
@@ -49,8 +58,7 @@ class RewardedAnswer:
     role: str
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(Shown):
     """A human prompt or a rewrite of one; online runs do not keep answers."""
 
     name: str
@@ -60,8 +68,7 @@ class Step:
     answers: tuple[RewardedAnswer, ...] = ()
 
 
-@dataclass(frozen=True)
-class Lineage:
+class Lineage(Shown):
     """A human prompt with its rewrites, and the rule by which it was chosen."""
 
     table: str
@@ -73,10 +80,7 @@ class Lineage:
     stages: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Examples:
-    """Lineages of prompts, offline and online."""
-
+class Examples(Shown):
     offline: tuple[Lineage, ...] = ()
     online: tuple[Lineage, ...] = ()
 
@@ -87,7 +91,7 @@ class Examples:
 
 def examples_of(table_runs: TableRuns, store: Store) -> Examples:
     offline, online = (tuple(_lineages(table_runs, store, online=it)) for it in (False, True))
-    return Examples(offline, online)
+    return Examples(offline=offline, online=online)
 
 
 def examples_in(results: Results) -> Examples | None:
@@ -102,27 +106,21 @@ def first_of(given: Iterable[Examples]) -> Examples | None:
     found = None
     for it in given:
         known = found or it
-        found = Examples(known.offline or it.offline, known.online or it.online)
+        found = Examples(offline=known.offline or it.offline, online=known.online or it.online)
         if found.offline and found.online:
             break
     return found
 
 
 def write_examples(examples: Examples, folder: Path) -> None:
-    from pydantic import TypeAdapter
-
-    if examples == Examples():
-        return
-    text = TypeAdapter(Examples).dump_json(examples, indent=1, ensure_ascii=False)
-    (folder / FILE).write_bytes(text + b"\n")
+    if examples != Examples():
+        (folder / FILE).write_text(f"{examples.model_dump_json(indent=1)}\n", encoding="utf-8")
 
 
 def read_examples(path: Path) -> Examples | None:
     """Read examples from a file, or return None if it does not exist."""
-    from pydantic import TypeAdapter, ValidationError
-
     try:
-        return TypeAdapter(Examples).validate_json(path.read_bytes())
+        return Examples.model_validate_json(path.read_bytes())
     except FileNotFoundError:
         return None
     except ValidationError as error:
@@ -170,9 +168,9 @@ Chains = tuple[list[list[Step]], Stage, list[Stage]]
 def _offline(run: Run, store: Store) -> Chains:
     stages = creator_stages(run)
     drawn = _read(store, stages["select"], "selected.parquet")
-    children: dict[str, Rows] = {}
+    children: dict[str, Rows] = defaultdict(list)
     for child in _read(store, stages["evolve"], "prompts.parquet"):
-        children.setdefault(child["parent_id"], []).append(child)
+        children[child["parent_id"]].append(child)
     mix = run.iterations[-1].prompts
     rewarded = mix.inputs["base"].inputs["rewards"]
     answers = _answers(store, rewarded) | _answers(store, stages["pair"].inputs["rewards"])
@@ -183,7 +181,7 @@ def _offline(run: Run, store: Store) -> Chains:
         name = prompt["prompt_id"]
         left_out = "yes" if name in trained else "no, it was left out of the mix"
         found = [_step(prompt, (*told, ("trained on", left_out)), answers.get(name, ()))]
-        return found + [step for child in children.get(name, []) for step in steps(child)]
+        return found + [step for child in children[name] for step in steps(child)]
 
     chains = []
     for place in dict.fromkeys((0, len(drawn) // 2, len(drawn) - 1)):
@@ -201,7 +199,8 @@ def _step(
     prompt: Mapping[str, Any], facts: Facts, answers: tuple[RewardedAnswer, ...] = ()
 ) -> Step:
     how = prompt["method"] or prompt["source"]
-    return Step(prompt["prompt_id"], prompt["prompt"], how, facts, answers)
+    name, text = prompt["prompt_id"], prompt["prompt"]
+    return Step(name=name, text=text, how=how, facts=facts, answers=answers)
 
 
 def _online(run: Run, store: Store) -> Chains:
@@ -224,8 +223,6 @@ def _online(run: Run, store: Store) -> Chains:
 
 def _read(store: Store, stage: Stage, file: str) -> Rows:
     """Return the rows of a stage's file, verified."""
-    from harness.worlds.stage_io import read_rows
-
     return read_rows(store.file(stage.fingerprint, file))
 
 
@@ -238,15 +235,18 @@ def _answers(store: Store, annotate: Stage) -> dict[str, tuple[RewardedAnswer, .
         (r["prompt_id"], r["sample"]): r["reward"]
         for r in _read(store, annotate, "rewards.parquet")
     }
-    by_prompt: dict[str, list[tuple[str, float]]] = {}
+    by_prompt: dict[str, list[tuple[str, float]]] = defaultdict(list)
     for row in _read(store, annotate.inputs["completions"], "completions.parquet"):
-        if (own_id := (row["prompt_id"], row["sample"])) in rewards:  # some have no reward
-            rewarded = (row["completion"], rewards[own_id])
-            by_prompt.setdefault(row["prompt_id"], []).append(rewarded)
+        reward = rewards.get((row["prompt_id"], row["sample"]))
+        if reward is not None:  # some have none
+            by_prompt[row["prompt_id"]].append((row["completion"], reward))
     found = {}
     for name, own in by_prompt.items():
         values = [reward for _, reward in own]
         best, worst = values.index(max(values)), values.index(min(values))
         roles = {} if best == worst else {best: "chosen", worst: "rejected"}
-        found[name] = tuple(RewardedAnswer(*it, roles.get(i, "")) for i, it in enumerate(own))
+        found[name] = tuple(
+            RewardedAnswer(text=text, reward=reward, role=roles.get(i, ""))
+            for i, (text, reward) in enumerate(own)
+        )
     return found

@@ -1,10 +1,4 @@
-"""Positions of what the page draws in SVG: gains on an axis.
-
-A gain is a dot with its 95% interval. The paper's gain is an arrow from zero that gives its sign
-alone, because sizes at another scale cannot be compared. Shaded is where a claim holds, which its
-margin limits. Positions are percentages, so drawings stretch with the page and marks keep their
-shape.
-"""
+"""Axes of the gains that the page draws in SVG, in percent of the width, so that they stretch."""
 
 from __future__ import annotations
 
@@ -20,7 +14,6 @@ MARGIN = 0.06
 """Padding at either end of an axis, as a fraction of its span."""
 
 MOST_TICKS = 5
-"""Maximum number of intervals between an axis's ticks."""
 
 
 class Axis(NamedTuple):
@@ -36,22 +29,6 @@ class Axis(NamedTuple):
 
     def label(self, tick: float) -> str:
         return "0" if tick == 0.0 else signed(tick, self.decimals)
-
-
-class Drawing(NamedTuple):
-    """A gain on an axis; positions in percent, or None if there is no number.
-
-    `paper` is the sign of the paper's gain, None if it prints none; `holds` is where a claim holds.
-    """
-
-    zero: float
-    ours: float | None
-    low: float | None
-    high: float | None
-    clear: bool
-    paper: int | None
-    holds: tuple[float, float] | None
-    words: str
 
 
 def axis_of(gains: Iterable[Estimate | None]) -> Axis | None:
@@ -72,24 +49,15 @@ def axis_of(gains: Iterable[Estimate | None]) -> Axis | None:
     return Axis(low, high, ticks, max(0, -math.floor(math.log10(step))))
 
 
-def draw(
-    gain: Estimate | None,
-    paper: float | None,
-    axis: Axis,
-    decimals: int,
-    holds: tuple[float, float] | None = None,
-) -> Drawing:
-    at: tuple[float | None, float | None, float | None] = (None, None, None)
-    clear, words = False, "no gain of ours"
+def described(gain: Estimate | None, paper: float | None, decimals: int) -> str:
+    """Say what is drawn, for those who do not see it."""
+    ours = "no gain of ours"
     if gain is not None:
-        at = (axis.at(gain.mean), axis.at(gain.low), axis.at(gain.high))
-        clear = gain.low > 0.0 or gain.high < 0.0
-        ours, *ends = (signed(value, decimals) for value in (gain.mean, gain.low, gain.high))
-        words = f"our gain {ours}, 95% from {' to '.join(ends)}"
+        mean, low, high = (signed(end, decimals) for end in (gain.mean, gain.low, gain.high))
+        ours = f"our gain {mean}, 95% from {low} to {high}"
     sign = None if paper is None else (paper > 0) - (paper < 0)
     side = {None: "not printed", 1: "above zero", 0: "zero", -1: "below zero"}[sign]
-    shaded = None if holds is None else (axis.at(holds[0]), axis.at(holds[1]))
-    return Drawing(axis.at(0.0), *at, clear, sign, shaded, f"{words}; the paper's is {side}")
+    return f"{ours}; the paper's is {side}"
 
 
 def holding(test: Measurable, margin: float | None) -> tuple[float, float]:

@@ -12,9 +12,12 @@ import base64
 import functools
 import hashlib
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from markupsafe import Markup, escape
 
 from harness.registry.claims import Claim, Qualitative, figure_claims, places
 from harness.registry.declared import Deviation, deviations, value_in
@@ -32,13 +35,13 @@ from harness.report.blocks import (
 from harness.report.claims import PRIMARY, all_verdicts, measures, tally, totals
 from harness.report.model import GROUPS, Cell, Estimate, Verdict
 from harness.report.page.examples import examples_in, first_of
-from harness.report.page.marks import axis_of, draw, holding
+from harness.report.page.marks import axis_of, described, holding
 from harness.report.page.pictures import table_pictures
 from harness.report.plots import Picture
 from harness.report.render import environment
 from harness.report.results import Results
 from harness.report.verdicts import printed_margin
-from harness.report.view import Block, Piece, label_parts, plain, signed
+from harness.report.view import Block, plain
 from harness.words import seeds_text
 
 if TYPE_CHECKING:
@@ -100,7 +103,6 @@ def _table(results: Results) -> dict[str, Any]:
         "id": table.id,
         "table": table,
         "report": report,
-        "verdicts": results.verdicts,
         "name": _name(results),
         "finding": finding(results, results.verdicts),
         "progress": f"{done} of {len(report.rows)} rows{several}",
@@ -118,24 +120,16 @@ def _table(results: Results) -> dict[str, Any]:
 def _blocks(results: Results) -> Iterator[dict[str, Any]]:
     table, report = results.table, results.report
     for column, block in zip(table.columns, column_blocks(results), strict=True):
-        cells = [report.cell(row.id, column.id) for row in report.rows]
-        axis, decimals = axis_of(map(_gain, cells)), view.our_decimals(results, column)
-        lines = []
-        for row, cell, (name, *figures) in zip(report.rows, cells, block.rows, strict=True):
-            drawn = axis is not None and (cell.gain is not None or cell.paper_gain is not None)
-            lines.append({
-                "row": row.id,
-                "label": name,
-                "reading": table.row(row.id).reading,
-                "figures": figures,
-                "has_number": cell.mean is not None,
-                "drawing": draw(_gain(cell), cell.paper_gain, axis, decimals)
-                if axis and drawn else None,
-            })  # fmt: skip
-        ticks = f"x-{table.id}-{column.id}"
-        main = column is table.columns[0]
-        yield {**vars(block), "column": column.id, "axis": axis, "ticks": ticks, "lines": lines,
-               "main": main}  # fmt: skip
+        decimals, lines = view.our_decimals(results, column), list[dict[str, Any]]()
+        for row, (name, *figures) in zip(report.rows, block.rows, strict=True):
+            cell = report.cell(row.id, column.id)
+            line = {"cell": cell, "label": name, "reading": table.row(row.id).reading}
+            gain, words = _gain(cell), ""
+            if gain is not None or cell.paper_gain is not None:
+                words = described(gain, cell.paper_gain, decimals)
+            lines.append(line | {"figures": figures, "gain": gain, "words": words})
+        axis = axis_of(line["gain"] for line in lines)
+        yield {**vars(block), "column": column.id, "axis": axis, "lines": lines}
 
 
 def _gain(cell: Cell) -> Estimate | None:
@@ -147,26 +141,20 @@ def _gain(cell: Cell) -> Estimate | None:
 
 def run_block(tables: Iterable[Results]) -> Block:
     """Return what stands behind each run: the rows that it serves, seeds, models and judges."""
-    runs: dict[str, list[dict[str, None]]] = {}
+    runs: dict[str, list[dict[str, None]]] = defaultdict(lambda: [{} for _ in range(5)])
     for found in tables:
         of_row = {row.id: row.runs for row in found.report.rows}
         for cell in found.report.cells:
-            run = runs.setdefault(of_row[cell.row][cell.column], [{} for _ in range(5)])
-            judges = [cell.judge] if cell.judge else []
-            seeds = map(str, cell.seeds if cell.runs else ())
-            own = (
-                (f"{found.table.id}/{cell.row}",),
-                seeds,
-                cell.reward_models,
-                cell.creators,
-                judges,
-            )
-            for known, names in zip(run, own, strict=True):
-                known |= dict.fromkeys(names)
-    rows = [(name, *(", ".join(names) or view.APPLIES_NOT for names in own))
-            for name, own in runs.items()]  # fmt: skip
+            rows, seeds, models, creators, judges = runs[of_row[cell.row][cell.column]]
+            rows[f"{found.table.id}/{cell.row}"] = None
+            seeds |= dict.fromkeys(map(str, cell.seeds if cell.runs else ()))
+            models |= dict.fromkeys(cell.reward_models)
+            creators |= dict.fromkeys(cell.creators)
+            judges |= dict.fromkeys(filter(None, [cell.judge]))
+    rows_of_runs = [(name, *(", ".join(names) or view.APPLIES_NOT for names in own))
+                    for name, own in runs.items()]  # fmt: skip
     head = ("run", "rows", "seeds", "reward model", "creator", "judge")
-    return Block(f"{len(rows)} runs", (), head, tuple(rows))
+    return Block(f"{len(runs)} runs", (), head, tuple(rows_of_runs))
 
 
 # --- Claims, assumptions, deviations ---
@@ -174,68 +162,51 @@ def run_block(tables: Iterable[Results]) -> Block:
 
 def _claims(tables: Sequence[Results], verdicts: Iterable[Verdict]) -> list[dict[str, Any]]:
     """Return the claims of the tables, then of the figures; gains in one unit share an axis."""
-    known, verdicts = {it.table.id: it for it in tables}, list(verdicts)
-    declared: dict[str, tuple[Claim, Results | None]] = {
-        claim.id: (claim, it) for it in tables for claim in it.table.claims
-    }
+    known = {it.table.id: it for it in tables}
+    declared = {claim.id: (claim, it.table.id) for it in tables for claim in it.table.claims}
     declared |= {
-        claim.id: (claim, known.get(place.table or ""))
-        for place in figure_claims().figures
-        for claim in place.claims
+        claim.id: (claim, figure.table or "")
+        for figure in figure_claims().figures
+        for claim in figure.claims
     }
-    units = {name: _unit(*found) for name, found in declared.items()}
-    axes = {
-        unit: axis_of(it.estimate for it in verdicts if units[it.claim] == unit)
-        for unit in {*units.values()}
-    }
-    lines = []
+    lines: list[dict[str, Any]] = []
+    of_unit: dict[str, list[Estimate]] = defaultdict(list)
     for verdict in verdicts:
-        claim, results = declared[verdict.claim]
-        unit, own = units[claim.id], verdict.estimate
-        axis, drawing = axes[unit], None
-        if axis is not None and own is not None and not isinstance(claim.test, Qualitative):
-            holds = holding(claim.test, verdict.margin)
-            drawing = draw(own, printed_margin(claim, claim.test), axis, 2, holds)
         found = known.get(verdict.place)
-        lines.append({
-            "verdict": verdict,
-            "place": verdict.place.replace("figure", "figure ") if found is None
-            else _name(found).lower(),
-            "linked": found is not None,
-            "unit": "" if unit in ("%", "") else f"of {unit}",
-            "ours": "–" if own is None else signed(own.mean, 2),
-            "interval": "" if own is None else f"{signed(own.low, 2)} to {signed(own.high, 2)}",
-            "axis": axis,
-            "drawing": drawing,
-            "measures": measures(verdict),
-            "basis": None if own is None or results is None else _basis(claim, results),
-        })  # fmt: skip
-    return lines
+        place = _name(found).lower() if found else verdict.place.replace("figure", "figure ")
+        line: dict[str, Any] = {"verdict": verdict, "place": place, "linked": found is not None,
+                                "measures": measures(verdict), "unit": None}  # fmt: skip
+        if verdict.estimate is not None:
+            claim, table = declared[verdict.claim]
+            line |= _drawn(claim, known[table], verdict)
+            of_unit[line["unit"]].append(verdict.estimate)
+        lines.append(line)
+    axes = {unit: axis_of(gains) for unit, gains in of_unit.items()}
+    return [line | {"axis": axes.get(line["unit"])} for line in lines]
 
 
-def _unit(claim: Claim, results: Results | None) -> str:
-    if results is None or isinstance(claim.test, Qualitative):
-        return ""
-    column = places(claim.test)[0][1]
-    return next((it.unit for it in results.table.columns if it.id == column), "")
+def _drawn(claim: Claim, results: Results, verdict: Verdict) -> dict[str, Any]:
+    """Return how a claim's gain is drawn, and which scores it is computed from."""
+    test, table = claim.test, results.table
+    assert not isinstance(test, Qualitative)
+    paper = printed_margin(claim, test)
+    cells = [
+        f"{row} in {column} (run {table.row(row).run_id(table.column(column))})"
+        for row, column in places(test)
+    ]
+    seeds = ", ".join(map(str, results.report.seeds))
+    return {
+        "unit": table.column(places(test)[0][1]).unit,
+        "holds": holding(test, verdict.margin),
+        "paper": paper,
+        "words": described(verdict.estimate, paper, 2),
+        "basis": f"per-prompt scores of {', '.join(cells)}; seeds {seeds}",
+    }
 
 
 def _name(results: Results) -> str:
     table = results.table
     return table.id if table.source is None else f"Table {table.source.table}"
-
-
-def _basis(claim: Claim, results: Results) -> str | None:
-    """Return which scores a claim's margin is computed from."""
-    table = results.table
-    if isinstance(claim.test, Qualitative):
-        return None
-    cells = [
-        f"{row} in {column} (run {table.row(row).run_id(table.column(column))})"
-        for row, column in places(claim.test)
-    ]
-    seeds = ", ".join(map(str, results.report.seeds))
-    return f"per-prompt scores of {', '.join(cells)}; seeds {seeds}"
 
 
 def _assumptions(shown: Sequence[Results]) -> list[Block]:
@@ -297,50 +268,44 @@ def _value(kind: str, value: Any, profile: Profile) -> str:
 # --- Texts ---
 
 
-def _shown(value: Any) -> Any:
-    """Make a template expression's value printable, unless it is already markup (`visible`)."""
-    if isinstance(value, str) and not hasattr(value, "__html__"):
-        return visible(value, longest=len(value))
-    return value
+def printable(value: Any) -> Any:
+    """Replace what cannot be printed, bidirectional controls included, in text without markup."""
+    if not isinstance(value, str) or hasattr(value, "__html__"):
+        return value
+    return "".join(c if c.isprintable() or c in "\n\t" else "\ufffd" for c in value)
 
 
-def ticked_parts(text: str) -> list[Piece]:
-    """Split a sentence at its backticks into text and code pieces."""
-    pieces = re.split(r"`([^`]*)`", text)
-    return [Piece(piece, code=i % 2 == 1) for i, piece in enumerate(pieces) if piece]
+def truncated(text: str) -> str:
+    rest = len(text) - LONGEST
+    return f"{text[:LONGEST]} … ({rest:,} characters more)" if rest > 0 else text
 
 
-def visible(text: str, longest: int = LONGEST) -> str:
-    """Make a model's text printable, and truncate it.
-
-    Line breaks and tabs stay; other unprintable characters, including bidirectional controls,
-    become U+FFFD. Long numbers are rounded to four digits.
-    """
-    if _LONG_NUMBER.fullmatch(text):
-        return f"{float(text):.4g}"
-    shown = "".join(c if c.isprintable() or c in "\n\t" else "\ufffd" for c in text[:longest])
-    rest = len(text) - longest
-    return f"{shown} … ({rest:,} characters more)" if rest > 0 else shown
+_INDEX = re.compile(r"_\{([^{}]*)\}|(?<=[*\u0080-\U0010ffff])_([A-Za-z]+|\d+)")
+"""An index in braces, or a bare one behind a star or a symbol: `ratio_evol` has none."""
 
 
-_LONG_NUMBER = re.compile(r"-?\d+\.\d{6,}")
-"""A reply of a judge that measures; the last digits are meaningless."""
+def label(text: str) -> Markup:
+    """Set the indices of a label low, as in `θ_{0→1}` and `A*_min`."""
+    return Markup(_INDEX.sub(r"<sub>\1\2</sub>", str(escape(printable(text)))))
+
+
+def code(text: str) -> Markup:
+    """Set names between backticks as code."""
+    return Markup(re.sub(r"`([^`]*)`", r"<code>\1</code>", str(escape(printable(text)))))
 
 
 @functools.cache
 def _environment() -> Environment:
     return environment(
         TEMPLATES,
-        autoescape=True,
-        finalize=_shown,
-        filters={
-            "parts": label_parts,
-            "visible": visible,
-            "ticked": ticked_parts,
+        {
+            "label": label,
+            "code": code,
+            "truncated": truncated,
             "time": lambda iso: f"{iso[:10]} {iso[11:16]} UTC",
             "words": lambda name: name.replace("_", " "),
-            "slug": lambda unit: re.sub(r"\W", "-", unit),
             "plain": plain,
         },
-        view=view,
+        autoescape=True,
+        finalize=printable,
     )
