@@ -23,13 +23,7 @@ from harness.registry.profile import Profile, benchmark_of, lacking_rows, roles_
 from harness.registry.recipe import Online
 from harness.registry.schema import Column, Row, Table, TrainingKind
 from harness.report.cells import cells_of, declared_cell, judged_runs
-from harness.report.controls import (
-    Controls,
-    KnownControls,
-    dose_gain,
-    inadmissible,
-    inadmissible_claims,
-)
+from harness.report.controls import Controls, KnownControls, inadmissible, inadmissible_claims
 from harness.report.facts import facts_of
 from harness.report.league import leagues_of
 from harness.report.model import (
@@ -49,7 +43,7 @@ from harness.report.publication import read_published
 from harness.report.results import Results
 from harness.report.reward_study import study_of
 from harness.report.scores import RunScores, read_scores
-from harness.report.verdicts import judge_all, judge_without
+from harness.report.verdicts import judge, judge_all, not_run
 from harness.report.view import plain, state_words
 from harness.statistics import rank_agreement, sign_agreement
 
@@ -79,17 +73,26 @@ def stored_results(runs: TableRuns, known: KnownControls) -> Results:
         assumptions=tuple(assumptions_of(runs)),
     )
     calibrated = calibration_states(profile, calibrations_dir())
-    found = Results(
+    return _results(
         table,
-        profile,
+        known,
         report,
-        lambda claims, place: _judged(found, known, claims, place),
-        measured,
-        lambda: facts_of(runs, store),
-        (runs, store),
+        measured=measured,
+        read_facts=lambda: facts_of(runs, store),
+        runs=(runs, store),
         absent=lacking_rows(table, profile),
         calibrations={name: held for name, held in calibrated.items() if name in read},
     )
+
+
+def _results(table: Table, known: KnownControls, report: Report, **more: Any) -> Results:
+    """Return results whose claims are judged if the controls admit it."""
+
+    def judged(claims: Sequence[Claim], place: str) -> Sequence[Verdict]:
+        controls = known.beside(judged_runs(report.cells))
+        return judge_all(found, claims, place, inadmissible_claims(table, claims, controls))
+
+    found = Results(table, known.profile, report, judged, **more)
     return found
 
 
@@ -118,14 +121,6 @@ def published_tables(
     return tuple(found)
 
 
-def _judged(
-    results: Results, known: KnownControls, claims: Sequence[Claim], place: str
-) -> Sequence[Verdict]:
-    controls = known.beside(judged_runs(results.report.cells))
-    why = inadmissible_claims(results.table, claims, controls)
-    return judge_all(results, claims, place, why)
-
-
 def published_results(table: Table, folder: Path, known: KnownControls) -> Results:
     """Return what is published of a table."""
     report, measured = read_published(folder)
@@ -139,17 +134,15 @@ def published_results(table: Table, folder: Path, known: KnownControls) -> Resul
         raise HarnessError(
             f"`{table.id}` has no row `{min(gone)}` any more; publish the table again"
         )
-    found = Results(
+    return _results(
         table,
-        known.profile,
+        known,
         report,
-        lambda claims, place: _judged(found, known, claims, place),
-        measured,
-        lambda: report.facts,
+        measured=measured,
+        read_facts=lambda: report.facts,
         folder=folder,
         absent={row.id: NOT_PUBLISHED for row in table.rows if row.id not in shown},
     )
-    return found
 
 
 def without_runs(table: Table, profile: Profile, reason: str, absent: Mapping[str, str]) -> Results:
@@ -160,10 +153,10 @@ def without_runs(table: Table, profile: Profile, reason: str, absent: Mapping[st
         **_declared(table, profile, (), ()), cells=(), summary=(), origin=Origin(judges=judges)
     )
 
-    def judge(claims: Sequence[Claim], place: str) -> Sequence[Verdict]:
-        return judge_without(claims, place, profile.name, profile.scale, reason)
+    def judged(claims: Sequence[Claim], place: str) -> Sequence[Verdict]:
+        return [judge(it, not_run(it, reason), place, profile.name, profile.scale) for it in claims]
 
-    return with_all_rows(Results(table, profile, empty, judge, absent=absent))
+    return with_all_rows(Results(table, profile, empty, judged, absent=absent))
 
 
 def with_all_rows(results: Results) -> Results:
@@ -218,13 +211,10 @@ def _power(
         if of_policy and cell.column == main.id and least is not None:
             found.setdefault(trainings[0], []).append(least)
     for training, every in found.items():
-        dose = None if controls is None else dose_gain(controls, training, main.reads, seeds)
+        dose = None if controls is None else controls.dose_gain(training, main.reads, seeds)
+        least = median(every)
         yield Power(
-            column=main.id,
-            training=training,
-            seeds=len(seeds),
-            detectable=median(every),
-            dose=dose,
+            column=main.id, training=training, seeds=len(seeds), detectable=least, dose=dose
         )
 
 

@@ -101,24 +101,19 @@ class Controls:
             why = f"controls not declared: {', '.join(missing)}"
         return None if why is None else f"whether choosing can be seen is not shown: {why}"
 
-    def curve(self, training: TrainingKind, score: str, seeds: Sequence[int]) -> dict[int, Scores]:
-        """Return the scores of training on human prompts alone, by dose; complete doses only."""
+    def dose_gain(self, training: TrainingKind, score: str, seeds: Sequence[int]) -> float | None:
+        """Return the gain of 3x human prompts over 1x, with these seeds if they have run."""
+        doses: dict[int, str] = {}
+        for control in self.table.controls:
+            if control.doses and control.training == training:
+                doses = dict(zip(control.doses, control.rows, strict=True))
         column = next((c.id for c in self.table.columns if c.reads == score), "")
-        same = tuple(seeds) == self.scores.seeds
-        scores = self.scores if same else RunScores(self.scores.measured, seeds)
-        doses = self._doses.get(training, {})
-        found = {
-            dose: scores.of_run(self.scores.run(row, column), score) for dose, row in doses.items()
-        }
-        return {dose: own for dose, own in found.items() if own is not None}
-
-    @cached_property
-    def _doses(self) -> dict[TrainingKind, dict[int, str]]:
-        return {
-            control.training: dict(zip(control.doses, control.rows, strict=True))
-            for control in self.table.controls
-            if control.doses
-        }
+        runs = [self.scores.run(doses.get(dose), column) for dose in (3, 1)]
+        for scores in (RunScores(self.scores.measured, seeds), self.scores):
+            more, less = (scores.of_run(run, score) for run in runs)
+            if more is not None and less is not None:
+                return more.mean - less.mean
+        return None
 
 
 CHOOSING = "choose-"
@@ -275,8 +270,7 @@ class KnownControls:
             return None
         planned, lacking = runnable(table, profile, shown.seeds)
         assert planned is not None
-        found = checked_runs(table, profile, shown.seeds, read_scores(planned, store), lacking)
-        return replace(found, accuracies=lambda: self._accuracies)
+        return self._checked(table, shown.seeds, read_scores(planned, store), lacking)
 
     @cached_property
     def published(self) -> Controls | None:
@@ -288,7 +282,12 @@ class KnownControls:
         named = [(run.partition("@"), cell.column) for cell in report.cells for run in cell.runs]
         runs = {(run, column): fingerprint for (run, _, fingerprint), column in named}
         lacking = lacking_rows(table, profile)
-        found = checked_runs(table, profile, report.seeds, measured, lacking, runs)
+        return replace(self._checked(table, report.seeds, measured, lacking), runs=runs)
+
+    def _checked(
+        self, table: Table, seeds: Sequence[int], measured: Measured, lacking: Mapping[str, str]
+    ) -> Controls:
+        found = checked_runs(table, self.profile, seeds, measured, lacking)
         return replace(found, accuracies=lambda: self._accuracies)
 
     @cached_property
@@ -313,7 +312,6 @@ def checked_runs(
     seeds: Sequence[int],
     measured: Measured,
     lacking: Mapping[str, str],
-    runs: Mapping[tuple[str, str], str] | None = None,
 ) -> Controls:
     """Evaluate a table's controls; `lacking` says why rows cannot run."""
     unmeasured = {
@@ -323,13 +321,4 @@ def checked_runs(
     }
     scores = RunScores.of_table(table, table.rows, seeds, measured)
     checked = tuple(_checked(it, scores, {**lacking, **unmeasured}) for it in table.controls)
-    return Controls(table, scores, checked, runs or {})
-
-
-def dose_gain(
-    controls: Controls, training: TrainingKind, score: str, seeds: Sequence[int]
-) -> float | None:
-    """Return the gain of 3x human prompts over 1x, or None if it is unknown."""
-    own, every = (controls.curve(training, score, s) for s in (seeds, controls.scores.seeds))
-    curve = own or every
-    return curve[3].mean - curve[1].mean if {1, 3} <= curve.keys() else None
+    return Controls(table, scores, checked)

@@ -25,8 +25,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from types import MappingProxyType
+from dataclasses import dataclass, replace
 
 from harness.registry.claims import (
     BestOf,
@@ -55,11 +54,7 @@ from harness.statistics import (
 )
 
 ALL_ALIKE = "the rows compared all have one and the same score"
-"""Reason when every compared score is the same number."""
-
 NO_CHANCE = "the margin is the same for every prompt and seed, so that chance was not measured"
-"""Reason when the margin has no variance."""
-
 ONE_SEED = "one seed: how much seeds differ is unknown"
 
 AT_AN_END = 0.01
@@ -70,24 +65,18 @@ _BOUNDS = re.compile(r"(\d+)-(\d+)")
 
 @dataclass(frozen=True)
 class ClaimTest:
-    """What decides a claim (`Verdict` has the fields that it takes over).
+    """What decides a claim; `Verdict` describes the fields that it takes over.
 
     Attributes:
-        not_run: Why it was not tested, if it was not.
-        inadmissible: Why no outcome would say anything, if none would.
+        known: The verdict and its reason where no test makes one.
         about: What the estimated margin is.
         adjusted: Whether `p_adjusted` is corrected for the number of claims.
         favoured: Whether the data lean toward the claim rather than against it.
         alike: Whether the claim is that rows are alike.
         sought_as: How the size that is sought was found, or why there is none.
-        outcomes: The verdicts on the claims that measure it, by id.
     """
 
-    place: str
-    profile: str
-    scale: Scale
-    not_run: str | None = None
-    inadmissible: str | None = None
+    known: tuple[VerdictWord, str] | None = None
     estimate: Estimate | None = None
     margin: float | None = None
     about: str | None = None
@@ -99,18 +88,11 @@ class ClaimTest:
     sought: float | None = None
     sought_as: str | None = None
     excludes: str | None = None
-    outcomes: Mapping[str, VerdictWord] = field(default_factory=dict)
 
     @property
     def word(self) -> VerdictWord:
-        if self.not_run is not None:
-            return "not_run"
-        if self.inadmissible is not None:
-            return "inadmissible"
-        if self.outcomes:
-            words = {*self.outcomes.values()}
-            # A conjunction; each claim is already corrected within its own table.
-            return next((word for word in _FIRST if word in words), "supported")
+        if self.known is not None:
+            return self.known[0]
         if self.p_adjusted is None or self.p_adjusted >= ALPHA:
             return "inconclusive"
         return "supported" if self.favoured else "contradicted"
@@ -118,13 +100,8 @@ class ClaimTest:
     @property
     def reason(self) -> str | None:
         """Why there is no decision, or what the decision is based on."""
-        if self.not_run is not None:
-            return self.not_run
-        if self.inadmissible is not None:
-            return self.inadmissible
-        if self.outcomes:
-            said = (f"`{it}` is {word.replace('_', ' ')}" for it, word in self.outcomes.items())
-            return f"measured by other claims: {'; '.join(said)}"
+        if self.known is not None:
+            return self.known[1]
         parts = [self.about, *(self._undecided() if self.word == "inconclusive" else ())]
         return "; ".join(filter(None, parts)) or None
 
@@ -135,12 +112,9 @@ class ClaimTest:
         assert self.estimate is not None
         which = "adjusted " if self.adjusted else ""
         yield f"not significant ({which}p = {self.p_adjusted:.2g}; level {ALPHA:.2g})"
-        found = (
-            "likeness within {:.3g} would have been shown"
-            if self.alike
-            else ("{:.3g} would have been found")
-        )
-        yield found.format(self.estimate.detectable)
+        least = f"{self.estimate.detectable:.3g}"
+        shown = f"likeness within {least} would have been shown"
+        yield shown if self.alike else f"{least} would have been found"
         if self.excludes is not None:
             yield f"the 95% interval, not adjusted, excludes {self.excludes}"
         if self.excludes != THE_CLAIM:
@@ -154,14 +128,14 @@ THE_CLAIM, THE_SIZE = "the claim", "an effect of the paper's size"
 """What an interval can exclude."""
 
 
-def judge(claim: Claim, test: ClaimTest) -> Verdict:
+def judge(claim: Claim, test: ClaimTest, place: str, profile: str, scale: Scale) -> Verdict:
     """Return the verdict on a claim: the only place where one is made."""
     return Verdict(
         claim=claim.id,
-        place=test.place,
+        place=place,
         statement=claim.statement,
         word=test.word,
-        scale=test.scale,
+        scale=scale,
         primary=claim.primary,
         estimate=test.estimate,
         p=test.p,
@@ -172,21 +146,14 @@ def judge(claim: Claim, test: ClaimTest) -> Verdict:
         paper_margin=claim.paper_margin,
         paper_within_noise=claim.within_noise,
         reason=test.reason,
-        marks=claim.marks_at(test.profile),
+        marks=claim.marks_at(profile),
     )
 
 
 def judge_all(
-    results: Results,
-    claims: Sequence[Claim] | None = None,
-    place: str | None = None,
-    inadmissible: Mapping[str, str] = MappingProxyType({}),
+    results: Results, claims: Sequence[Claim], place: str, inadmissible: Mapping[str, str]
 ) -> list[Verdict]:
-    """Return the verdict on each claim of a table, or on a figure's claims about its rows.
-
-    `inadmissible` says why verdicts on claims are, by claim.
-    """
-    claims = results.table.claims if claims is None else claims
+    """Return the verdicts on claims about rows of a table; some may be inadmissible, by claim."""
     family = [c for c in claims if not c.primary and not isinstance(c.test, Qualitative)]
     of_family = ALPHA / max(len(family), 1)
     tests = {
@@ -200,25 +167,15 @@ def judge_all(
     for claim, p in zip(family, corrected, strict=True):
         test = tests[claim.id]
         tests[claim.id] = replace(test, adjusted=True, p_adjusted=None if test.p is None else p)
-    place = place or results.table.id
-    return [judge(claim, replace(tests[claim.id], place=place)) for claim in claims]
+    report = results.report
+    return [judge(it, tests[it.id], place, report.profile, report.scale) for it in claims]
 
 
-def judge_without(
-    claims: Iterable[Claim], place: str, profile: str, scale: Scale, reason: str
-) -> list[Verdict]:
-    """Return the verdicts on claims for which there are no scores."""
-    return [
-        judge(claim, ClaimTest(place, profile, scale, not_run=_unmeasured(claim) or reason))
-        for claim in claims
-    ]
-
-
-def _unmeasured(claim: Claim) -> str | None:
-    """Return why no score can decide a claim, or None if one can."""
-    if not isinstance(claim.test, Qualitative):
-        return None
-    return claim.test.reason or "the claims that measure it belong to other tables"
+def not_run(claim: Claim, reason: str) -> ClaimTest:
+    """Return the test of a claim without scores: for this reason, or because none decides it."""
+    if isinstance(claim.test, Qualitative):
+        reason = claim.test.reason or "the claims that measure it belong to other tables"
+    return ClaimTest(("not_run", reason))
 
 
 def judge_figures(
@@ -235,11 +192,18 @@ def judge_figures(
             continue
         for claim in figure.claims:
             names = getattr(claim.test, "measured_by", None) or ()
-            words = {name: known.get(name, "not_run") for name in names}
-            missing = _unmeasured(claim) or f"`{figure.table}` has not run"
-            test = ClaimTest(figure.id, profile, scale, not_run=None if words else missing)
-            found.append(judge(claim, replace(test, outcomes=words)))
+            test = not_run(claim, f"`{figure.table}` has not run")
+            if names:
+                test = _measured_by({name: known.get(name, "not_run") for name in names})
+            found.append(judge(claim, test, figure.id, profile, scale))
     return found
+
+
+def _measured_by(words: Mapping[str, VerdictWord]) -> ClaimTest:
+    """Return the test of a claim that others measure, each corrected within its own table."""
+    word: VerdictWord = next((it for it in _FIRST if it in words.values()), "supported")
+    said = (f"`{it}` is {word.replace('_', ' ')}" for it, word in words.items())
+    return ClaimTest((word, f"measured by other claims: {'; '.join(said)}"))
 
 
 def _cell(results: Results, place: Place) -> Cell | None:
@@ -287,19 +251,17 @@ def _policy(results: Results, place: Place) -> object:
 
 def _tested(claim: Claim, results: Results, level: float, inadmissible: str | None) -> ClaimTest:
     """Return the test of a claim, not corrected but for the level of what would be found."""
-    report, test = results.report, claim.test
-    made = ClaimTest(report.table, report.profile, report.scale)
+    test = claim.test
     if isinstance(test, Qualitative):
-        return replace(made, not_run=_unmeasured(claim))
+        return not_run(claim, "")
     missing = next(filter(None, (_missing(results, place) for place in places(test))), None)
     if missing is not None:
-        return replace(made, not_run=missing)
+        return ClaimTest(("not_run", missing))
     shown = [_sum(results, part.terms) for part in test.shown]
-    made = replace(made, inadmissible=_alike(test, results, shown))
-    if made.inadmissible is not None:
-        return made
-    made = replace(made, inadmissible=inadmissible)
-    if len(report.seeds) == 1:
+    if (alike := _alike(test, results, shown)) is not None:
+        return ClaimTest(("inadmissible", alike))
+    made = ClaimTest(None if inadmissible is None else ("inadmissible", inadmissible))
+    if len(results.report.seeds) == 1:
         return replace(made, estimate=_estimate(mean_interval(shown[0])))
     margin, within = _margin(test, results), _is_within(test)
     statements = [mean_interval(it) for it in _statements(test, shown, margin)]
@@ -478,15 +440,14 @@ def _margin(test: Measurable, results: Results) -> Scores | None:
     gain = _sum(results, difference(*test.margin.of, test.column).terms)
     # If the reference gain is not positive here, the margin is 0.
     share = test.margin.share or 0.0
-    return weighted_sum([(share if gain.mean > 0 else 0.0, gain)])
+    return gain.scaled(share if gain.mean > 0 else 0.0)
 
 
 def _statements(test: Measurable, shown: Sequence[Scores], margin: Scores | None) -> list[Scores]:
     """Return the scores whose means are above zero if the claim holds."""
     if margin is None:
-        return [weighted_sum([(test.sign, part)]) for part in shown]
-    above = weighted_sum([(1.0, shown[0]), (1.0, margin)])
-    below = weighted_sum([(-1.0, shown[0]), (1.0, margin)])
+        return [part.scaled(test.sign) for part in shown]
+    above, below = shown[0].plus(margin), margin.minus(shown[0])
     return [above, below] if _is_within(test) else [above]
 
 

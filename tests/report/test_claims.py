@@ -11,18 +11,27 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from null_tables import counted, null_scores, one_recipe_twice, results_of, simulated_nulls
+from null_tables import (
+    counted,
+    judged_claims,
+    null_scores,
+    one_recipe_twice,
+    results_of,
+    simulated_nulls,
+)
 from scipy import stats
 from toy_tables import CLAIM, DECLARATION, by_place, stored, toy_runs, write_scores
 
 from harness.project import results_dir
 from harness.registry.claims import Claim, FigureClaims, Qualitative
+from harness.registry.declared import all_profiles
 from harness.registry.schema import Table
+from harness.report.build import without_runs
 from harness.report.claims import tallies, totals
 from harness.report.model import Cell, Estimate, Verdict
 from harness.report.publication import read_published
 from harness.report.scores import Measured
-from harness.report.verdicts import judge_all, judge_figures, judge_without
+from harness.report.verdicts import judge_all, judge_figures
 from harness.runtime import Store
 from harness.statistics import ScoreMatrix, paired_difference
 
@@ -87,7 +96,7 @@ def judged(
     fields = more.pop("cell", {})
     cells = [cell_of(table, row, tuple(range(seeds)), **fields) for row in rows]
     inadmissible = more.pop("inadmissible", {})
-    return judge_all(results_of(table, cells, measured, **more), inadmissible=inadmissible)
+    return judged_claims(results_of(table, cells, measured, **more), inadmissible)
 
 
 def verdicts_of(
@@ -283,7 +292,7 @@ def test_what_no_score_decides_says_why_or_where_it_is_measured() -> None:
 
 def test_a_row_that_was_not_asked_for_has_no_scores() -> None:
     table = table_of(claim("it", compare("a", ">", "b"), primary=True))
-    (verdict,) = judge_all(results_of(table, [cell_of(table, "a", (0,))], {}))
+    (verdict,) = judged_claims(results_of(table, [cell_of(table, "a", (0,))], {}))
     assert (verdict.word, verdict.reason) == ("not_run", "`b` was not requested")
 
 
@@ -334,8 +343,8 @@ def test_what_is_missing_is_said(fields: dict[str, Any], reason: str) -> None:
 def test_rows_that_cannot_run_say_why() -> None:
     drawn = claim("drawn", {"kind": "qualitative", "reason": "A drawing."})
     table = table_of(claim("it", compare("a", ">", "b"), primary=True), drawn)
-    it, other = judge_without(table.claims, table.id, "micro", "reduced", "no such model")
-    assert (it.word, it.scale, it.reason) == ("not_run", "reduced", "no such model")
+    it, other = without_runs(table, all_profiles()["micro"], "no such model", {}).verdicts
+    assert (it.word, it.scale, it.reason) == ("not_run", "toy", "no such model")
     assert (other.word, other.reason) == ("not_run", "A drawing.")
 
 
@@ -448,7 +457,7 @@ def test_a_figure_can_compare_the_rows_of_a_table() -> None:
     class Compared(Judged):
         def judge(self, claims: Sequence[Claim], place: str) -> Sequence[Verdict]:
             cells = [cell_of(table, row, (0, 1, 2)) for row in "abc"]
-            return judge_all(results_of(table, cells, measured), claims, place)
+            return judge_all(results_of(table, cells, measured), claims, place, {})
 
     report: Any = Compared()
     (verdict,) = judge_figures(declared, [report], "micro", "toy")
@@ -705,7 +714,7 @@ def test_without_the_baseline_s_score_there_is_no_unit_and_the_reason_is_said() 
     table = measured_by(PAPER)
     cells = [cell_of(table, row, (0, 1, 2)) for row in "ab"]
     cells.append(cell_of(table, "c", (0, 1, 2), state="not_run"))
-    (verdict,) = judge_all(results_of(table, cells, around(44.0, 44.0, 1.0)))
+    (verdict,) = judged_claims(results_of(table, cells, around(44.0, 44.0, 1.0)))
     assert verdict.word == "inconclusive"
     assert "a share of the gain of `a` over `c`: " in (verdict.reason or "")
 
