@@ -1,8 +1,4 @@
-"""The data model of a report: everything about a table at one profile, as pure data.
-
-A report is computed from a store (`harness.report.results`) and saved as a published table's
-`report.json`; `Report.model_json_schema` is its schema. It names its declarations by id.
-"""
+"""The data model of a report, which is also the schema of a published `report.json`."""
 
 from __future__ import annotations
 
@@ -37,7 +33,7 @@ class RowFacts(Part):
 
     row: str
     run: str
-    """Run id; a row whose columns change the recipe has several."""
+    """A row whose columns change the recipe has several."""
     state: State
     """As for a cell; `not_available` if nothing is trained or made."""
     done: Count
@@ -47,7 +43,7 @@ class RowFacts(Part):
 
 
 WithInterval = tuple[float, float, float]
-"""A mean with the lower and upper ends of its 95% interval."""
+"""A mean with both ends of its 95% interval."""
 
 LeagueVerdict = Literal["above", "below", "alike", "open", "no method", "missing"]
 """How a row's area compares with even draws: above or below (Holm-adjusted p under 5%), alike if
@@ -64,23 +60,21 @@ class LeagueMember(Part):
     gain: WithInterval | None = None
     """The area minus that of even draws; null with one seed and for even draws themselves."""
     p_holm: float | None = None
-    """Two-sided p-value, Holm-adjusted over the league's methods."""
+    """Two-sided, adjusted over the league's methods."""
     final: float | None = None
     overtakes: float | None = None
-    """Share of the budget at which the mean score reaches the final one of even draws; null if it
-    never does."""
+    """Share of the budget after which even draws' final score is reached; null if never."""
     by_seed: tuple[float, ...] = ()
-    """Each seed's area minus that of even draws."""
+    """The gain in each seed."""
     detectable: float | None = None
-    """Gain detectable with 80% power, unadjusted."""
+    """With 80% power, unadjusted."""
 
 
 class FoundLeague(Part):
     id: str
     why_not: str | None
-    """Why it has no ranking; null if it has one."""
+    """Why nothing is ranked."""
     said: str
-    """One-sentence summary."""
     members: tuple[LeagueMember, ...]
 
 
@@ -90,13 +84,10 @@ class StudiedModel(Part):
     model: str
     run: str
     baseline: str
-    """The run that the gain is measured against."""
     state: State
     done: Count
-    """Number of seeds whose gain and best of n are known."""
     measures: Mapping[str, WithInterval] | None = None
-    """Accuracy, best of n, and gain (in the study column's unit) with 95% intervals, the accuracy's
-    over held-out pairs, the others' over seeds and prompts; null while any is missing."""
+    """Accuracy (its interval is over pairs), best of n, and gain; null while any is missing."""
 
 
 class Agreement(Part):
@@ -109,7 +100,6 @@ class Study(Part):
     column: str
     """The column whose gains are ranked."""
     score: str
-    """The per-prompt score that the column reads."""
     n: Count
     """Answers per prompt in best of n."""
     seeds: tuple[Count, ...]
@@ -122,7 +112,6 @@ class Study(Part):
 
 
 VerdictWord = Literal["supported", "contradicted", "inconclusive", "inadmissible", "not_run"]
-"""What our runs show about a claim."""
 
 JudgedRun = Annotated[str, Field(pattern=r"^[a-z0-9_.+-]+/[a-z0-9_.+-]+/seed[0-9]+@[0-9a-f]{12}$")]
 
@@ -135,15 +124,14 @@ class Cell(Part):
     column: str
     profile: str
     scale: Scale
-    """The profile's scale; our values are comparable with the paper's only at `paper`."""
+    """Our values are comparable with the paper's only at `paper`."""
     seeds: tuple[Count, ...]
     mean: float | None = None
-    """Mean over seeds and prompts, in the column's unit."""
+    """Over seeds and prompts, in the column's unit."""
     ci_low: float | None = None
-    """Lower end of the 95% interval, which is over prompts only with one seed."""
+    """Of the 95% interval, which is over prompts only with one seed."""
     ci_high: float | None = None
     baseline_row: str | None = None
-    """Row that the gain is measured against; null on a baseline row."""
     gain: float | None = None
     """Mean minus the baseline row's, paired by seed and prompt; by seed if prompts are scored."""
     gain_ci_low: float | None = None
@@ -151,23 +139,17 @@ class Cell(Part):
     gain_detectable: float | None = None
     """Smallest gain detectable with 80% power at 5%; null without a gain or with one seed."""
     paper: float | None = None
-    """The paper's value; null if it prints none."""
     paper_printed: str | None = None
-    """The paper's value as printed, so `8.90` keeps its zero."""
+    """As printed, so `8.90` keeps its zero."""
     paper_gain: float | None = None
-    """The printed value minus the baseline row's."""
     state: State
-    """Whether the cell has numbers, and if not, why."""
     runs: tuple[JudgedRun, ...] = ()
-    """The judged runs behind the cell, in seed order, each as
-    `<run id>/<profile>/seed<seed>@<first 12 digits of the judge stage's fingerprint>`."""
+    """The judged runs in seed order, each with 12 digits of its judge stage's fingerprint."""
     judge: str | None = None
-    """Its judge; null if the profile has no benchmark for the column."""
     reward_models: tuple[str, ...] = ()
     creators: tuple[str, ...] = ()
-    """Creators that evolve its runs' prompts; empty if nothing evolves."""
     reason: str | None = Field(default=None, exclude=True)
-    """Why the cell failed or is not available, if a stage says so; not in the JSON form."""
+    """Why it failed or is not available, if a stage says so; not in the JSON form."""
 
 
 class ReportColumn(Part):
@@ -179,13 +161,8 @@ class ReportColumn(Part):
     direction: Literal["higher", "lower", "none"]
 
     @classmethod
-    def of(cls, column: Column) -> ReportColumn:
-        return cls(
-            id=column.id,
-            score=column.reads,
-            unit=column.unit,
-            direction=column.direction,
-        )
+    def of(cls, it: Column) -> ReportColumn:
+        return cls(id=it.id, score=it.reads, unit=it.unit, direction=it.direction)
 
 
 class ReportRow(Part):
@@ -209,19 +186,16 @@ class ColumnSummary(Part):
     rows: Count
     """Requested rows for which the paper prints a value."""
     done: Count
-    """Those of them that are complete."""
     signs_agree: Count | None = None
-    """Gains with the same sign as the paper's; null while a row is missing or with one seed."""
+    """This and all below are null while a row is missing, or with one seed."""
     signs: Count | None = None
-    """Gains compared, those where the paper's is nonzero; null as for `signs_agree`."""
+    """Gains compared: those where the paper's is nonzero."""
     ranked: Count | None = None
-    """Rows compared in rank, all but baselines; null as for `signs_agree`."""
+    """Rows compared in rank: all but baselines."""
     spearman: float | None = None
-    """Spearman's rank correlation with the paper over the ranked rows; null as for `signs_agree`,
-    with fewer than four rows, or if one side is constant."""
+    """Also null with fewer than four rows, or if one side is constant."""
     spearman_low: float | None = None
-    """Lower end of the middle 95% over resampled seeds and prompts. It is not an interval around
-    `spearman`, which takes few values over few rows and can stand at either end."""
+    """Of the middle 95% over resampled seeds and prompts, which can end at `spearman`."""
     spearman_high: float | None = None
 
 
@@ -232,31 +206,26 @@ class CheckedControl(Part):
     statement: str
     training: Literal["offline", "online"]
     kind: Literal["rising", "alike", "less"]
-    """Whether scores must rise from row to row, differ by less than a share of what could be found,
-    or one gain be less than a share of another."""
+    """Scores must rise from row to row, differ by less than a share of what could be found (the
+    `edge` between two rows), or one gain be less than a share of another."""
     column: str
     rows: tuple[str, ...]
     """From lowest to highest."""
     doses: tuple[int, ...] = ()
     """For a dose-response, each row's human prompts in multiples of x."""
     share: float | None = Field(default=None, exclude_if=lambda share: share is None)
-    """For kind `less`, the share of the other gain; for `alike`, of the edge; absent otherwise."""
     edge: tuple[str, str] | None = Field(default=None, exclude_if=lambda edge: edge is None)
-    """For kind `alike`, the rows whose difference is what could be found; absent otherwise."""
     margin: float | None = Field(default=None, exclude_if=lambda margin: margin is None)
-    """For kind `alike`, the share of the edge, in the column's unit; absent otherwise."""
+    """The share of the edge, in the column's unit."""
     needed: float
     """Required distance in standard errors; for kind `alike`, from where on the rows differ."""
     state: Literal["passed", "failed", "open", "not_run", "not_available"]
-    """The result; `open` if rows are neither shown to be alike nor to differ, `not_available` if
-    the profile cannot run a row."""
+    """`open` if rows are neither shown to be alike nor to differ."""
     means: tuple[float, ...] = ()
-    """Mean of each row, in the column's unit; empty if any is missing."""
     distance: float | None = None
-    """Mean of the last row minus the first, paired by seed and prompt; for kind `less`, the share
-    of the larger gain minus the smaller gain."""
+    """Last row minus first; for kind `less`, share of the larger gain minus the smaller gain."""
     standard_errors: float | None = None
-    """The distance in standard errors; null without a distance or if infinite (no variance)."""
+    """The distance in standard errors; null also without variance."""
     reason: str | None = None
 
 
@@ -283,22 +252,20 @@ class Origin(Part):
     policies: tuple[str, ...] = ()
     prompts: tuple[str, ...] = ()
     reward_models: tuple[str, ...] = ()
-    """Reward models that annotate; published ones that have run say whether their weights were
-    verified."""
+    """Those that annotate; published ones that have run say if their weights were verified."""
     creators: tuple[str, ...] = ()
-    """Creators that evolve prompts; empty if nothing evolves."""
     judges: Mapping[str, str]
     """Judge of each benchmark that the columns read."""
     commits: tuple[str, ...] = ()
-    """Code commits behind the finished stages, marked `(changed)` if the checkout was dirty."""
+    """Marked `(changed)` if the checkout was dirty."""
     libraries: tuple[str, ...] = ()
     processors: tuple[str, ...] = ()
     stages: Count = 0
     stages_done: Count = 0
     finished: str | None = None
-    """When the last stage finished, ISO 8601 in UTC; null if none has."""
+    """When the last stage finished, ISO 8601 in UTC."""
     by_metric_since: str | None = None
-    """Start of the first stage in which an eva metric chose prompts; null if there is none."""
+    """Start of the first stage in which an eva metric chose prompts."""
 
 
 class Assumption(Part):
@@ -314,7 +281,6 @@ GROUPS: Mapping[str, str] = {
     "code": "From the authors' code",
     "ours": "Ours",
 }
-"""Display names of the origins of assumptions."""
 
 
 class Estimate(Part):
@@ -331,37 +297,33 @@ class Verdict(Part):
     """A claim of the paper and what our runs show about it."""
 
     claim: str
-    """The claim's id."""
     place: str
     """The table or figure that it belongs to."""
     statement: str
     word: VerdictWord
     scale: Scale
-    """The profile's scale; only at `paper` is the verdict about the paper itself."""
+    """Only at `paper` is the verdict about the paper itself."""
     primary: bool
     estimate: Estimate | None = None
     """Ours, left minus right in the column's unit; of the weakest statement if several. What would
-    have been found is at 5% for a primary claim and at 5% divided by the family size for others;
-    with several statements, the largest of theirs (`harness.statistics.Interval.detectable`)."""
+    have been found is the largest of theirs, at the level of the claim."""
     p: float | None = None
     """Two-sided p-value; null with one seed."""
     p_adjusted: float | None = None
-    """p-value after Holm's correction; uncorrected for a primary claim."""
+    """After Holm's correction; uncorrected for a primary claim."""
     margin: float | None = None
-    """How far apart the claim lets rows be, in the column's unit; null if it names no margin."""
+    """How far apart the claim lets rows be, in the column's unit."""
     sought: float | None = None
-    """An effect of the paper's size in our unit; null if it has none here."""
+    """An effect of the paper's size in our unit."""
     excludes: str | None = None
-    """What the 95% interval of an inconclusive claim, not adjusted, excludes: `the claim`, or `an
-    effect of the paper's size`; null if neither."""
+    """What the 95% interval of an inconclusive claim, not adjusted, excludes."""
     paper_margin: str | tuple[str, ...] | None = None
-    """The paper's margin as printed; for a trend, of each step."""
+    """As printed; for a trend, of each step."""
     paper_within_noise: bool | None = None
     """Whether the paper's margin is no larger than its benchmark's noise."""
     reason: str | None = None
     """Why there is no decision, or the basis of the verdict."""
     marks: tuple[Mark, ...] = ()
-    """Why the verdict says less than others; empty if nothing does."""
 
     @property
     def name(self) -> str:
@@ -393,17 +355,14 @@ class Report(Part):
     facts: tuple[RowFacts, ...] = ()
     """Every run of every row; empty if they were not read."""
     study: Study | None = Field(default=None, exclude_if=lambda study: study is None)
-    """Results of the table's reward model study; absent if it has none."""
     leagues: tuple[FoundLeague, ...] = Field(default=(), exclude_if=lambda found: not found)
-    """Results of the table's selector leagues; absent if it has none."""
     inadmissible: str | None = Field(default=None, exclude_if=lambda why: why is None)
-    """Why verdicts on the table are inadmissible; absent if they are admissible."""
+    """Why verdicts on the table are."""
     inadmissible_choosing: str | None = Field(default=None, exclude_if=lambda why: why is None)
-    """Why verdicts on choosing prompts are inadmissible; absent if they are admissible."""
+    """Why verdicts on choosing prompts are."""
     controls: tuple[CheckedControl, ...] = Field(default=(), exclude_if=lambda found: not found)
-    """The controls that the table relies on or declares; absent if there are none."""
+    """The controls that the table relies on or declares."""
     power: tuple[Power, ...] = Field(default=(), exclude_if=lambda found: not found)
-    """Detectable gains; absent with one seed or without gains."""
     failures: tuple[str, ...] = ()
     origin: Origin
     assumptions: tuple[Assumption, ...] = ()

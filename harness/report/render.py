@@ -39,15 +39,13 @@ WIDEST = 100
 """Maximum line width; in wider lines, numbers are hard to match to their row's name."""
 
 
-def print_report(results: Results, console: Console | None = None, full: bool = True) -> None:
+def print_report(results: Results, console: Console, full: bool = True) -> None:
     """Print the report of a table; in full with all columns, facts and assumptions.
 
     The short form is the answer, the main column, and a line on seeds, intervals and controls.
     """
-    from rich.console import Console
-
     # The margin keeps a break at the edge or a combining character from making a line too long.
-    print_parts(_parts(results, full), console or Console(highlight=False), margin=2)
+    print_parts(_parts(results, full), console, margin=2)
 
 
 def print_parts(parts: Iterable[RenderableType], console: Console, *, margin: int = 0) -> None:
@@ -69,15 +67,13 @@ def _parts(results: Results, full: bool) -> Iterator[RenderableType]:
     answer, facts = answer_to([results], results.verdicts), dict(view.facts(results))
     yield Text(view.heading(results), style="bold")
     yield from map(coloured, answer.listed)
-    for block in (*number_blocks(results, full), *(fact_blocks(results) if full else ())):
-        yield from block_lines(block)
+    yield from block_lines(number_blocks(results, full))
     if not full:
         yield Text(f"\n{_shortly(results, facts)}", style="dim")
         return
-    yield from block_lines(Block("Behind the numbers"))
+    yield from block_lines([*fact_blocks(results), Block("Behind the numbers")])
     yield names_and_texts(facts.items(), style="dim")
-    for block in assumption_blocks(results):
-        yield from block_lines(block)
+    yield from block_lines(assumption_blocks(results))
 
 
 def _shortly(results: Results, facts: Mapping[str, str]) -> str:
@@ -89,18 +85,6 @@ def _shortly(results: Results, facts: Mapping[str, str]) -> str:
         if name in facts
     ]
     return f"{'; '.join(said)}."
-
-
-def text_parts(
-    heading: str, facts: Iterable[tuple[str, str]], blocks: Iterable[Block]
-) -> Iterator[RenderableType]:
-    """Yield the terminal output of a report of any kind."""
-    from rich.text import Text
-
-    yield Text(heading, style="bold")
-    yield names_and_texts(facts)
-    for block in blocks:
-        yield from block_lines(block)
 
 
 def names_and_texts(pairs: Iterable[tuple[str, str]], style: str = "") -> RenderableType:
@@ -115,26 +99,26 @@ def names_and_texts(pairs: Iterable[tuple[str, str]], style: str = "") -> Render
     return grid
 
 
-def block_lines(block: Block) -> Iterator[RenderableType]:
+def block_lines(blocks: Iterable[Block]) -> Iterator[RenderableType]:
     from rich import box
     from rich.padding import Padding
     from rich.table import Table
     from rich.text import Text
 
-    yield Text(block.title) if block.level > 2 else Text(f"\n{block.title}", style="bold")
-    yield from (Text(note, style="dim") for note in block.notes)
-    items = [Padding(Text(item), (0, 0, 0, 2)) for item in block.items]
-    if not block.head:
-        yield from items
-        return
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
-    table.add_column(Text(block.head[0]), overflow="fold")
-    for title in block.head[1:]:
-        table.add_column(Text(title), justify="right", vertical="bottom", no_wrap=True)
-    for name, *figures in block.rows:
-        table.add_row(Text(name), *map(Text, figures))
-    yield table
-    yield from items
+    for block in blocks:
+        yield Text(block.title) if block.level > 2 else Text(f"\n{block.title}", style="bold")
+        yield from (Text(note, style="dim") for note in block.notes)
+        if block.head:
+            table = Table(
+                box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0)
+            )
+            table.add_column(Text(block.head[0]), overflow="fold")
+            for title in block.head[1:]:
+                table.add_column(Text(title), justify="right", vertical="bottom", no_wrap=True)
+            for row in block.rows:
+                table.add_row(*map(Text, row))
+            yield table
+        yield from (Padding(Text(item), (0, 0, 0, 2)) for item in block.items)
 
 
 # --- Markdown ---
@@ -172,12 +156,7 @@ def escape(text: str) -> str:
 
 
 def environment(
-    folder: Path,
-    *,
-    autoescape: bool,
-    filters: Mapping[str, Callable[..., Any]],
-    finalize: Callable[[Any], Any] | None = None,
-    **names: Any,
+    folder: Path, filters: Mapping[str, Callable[..., Any]], **options: Any
 ) -> Environment:
     """Return a Jinja environment for packaged templates, in which undefined names are errors."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -188,19 +167,16 @@ def environment(
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
-        autoescape=autoescape,
-        finalize=finalize,
+        **options,
     )
     made.filters |= filters
-    made.globals |= names
     return made
 
 
 @functools.cache
 def template(name: str) -> Template:
     # No HTML autoescaping: templates pass all text through the filter `md` instead.
-    made = environment(TEMPLATES, autoescape=False, filters={"md": escape})
-    return made.get_template(name)
+    return environment(TEMPLATES, {"md": escape}, autoescape=False).get_template(name)
 
 
 # --- `results/README.md` ---

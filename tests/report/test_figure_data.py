@@ -179,8 +179,8 @@ def test_rewards_and_topics_are_read_prompt_by_prompt(store: Store) -> None:
     data = stored_prompts(runs, store)
     assert data.found[0].state == "ok"
     assert data.topics == CATEGORIES
-    part = data.parts[1, 1]
-    assert part.prompt_ids == tuple(PROMPTS)
+    part = data.of()[1]
+    assert [row["prompt_id"] for row in data.rows[1, 1]][::6] == [*PROMPTS]
     assert part.rewards.shape == (30, 6)
     # The prompts go through the operations in order; the first is writing's, the second roleplay's.
     assert part.topics[:3] == ("writing", "roleplay", "extraction")
@@ -247,7 +247,7 @@ def test_topics_told_by_a_model_are_of_the_prompts_and_need_the_rewards_beside_t
     assert states(assemble_figure(runs, store)) == {"not_run": 27}
     write_stages(store, runs, ["annotate"])
     data = stored_prompts(runs, store)
-    assert set(data.parts[1, 0].topics) == {"math"}
+    assert set(data.of()[0].topics) == {"math"}
     (behind,) = data.stages.values()
     assert store.manifest(behind["annotate 1"])["kind"] == "annotate"
 

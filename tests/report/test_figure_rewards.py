@@ -13,7 +13,7 @@ from hypothesis.extra import numpy as hnp
 from harness.eva.informativeness import informativeness
 from harness.registry.declared import load_tables
 from harness.registry.figures import CorrelationFigure, DensitiesFigure, TopicsFigure, load_figures
-from harness.report.figures.data import Found, PromptData, SeedPrompts
+from harness.report.figures.data import Found, PromptData
 from harness.report.figures.drawing import variance_bounds
 from harness.report.figures.points import (
     ALL,
@@ -40,15 +40,19 @@ TOPICS: TopicsFigure = FIGURES["figure12"]
 
 def data(*seeds: list[list[float]], topics: tuple[str, ...] = (), asked: int = 0) -> PromptData:
     """Return reward data of seeds 0, 1, ...; `asked` seeds in all."""
-    parts = {
-        (1, seed): SeedPrompts(tuple(f"p{i}" for i in range(len(rows))), np.array(rows), topics)
-        for seed, rows in enumerate(seeds)
+    rows = {
+        (1, seed): [
+            {"sample": sample, "reward": reward, **({"topic": topics[i]} if topics else {})}
+            for i, answers in enumerate(own)
+            for sample, reward in enumerate(answers)
+        ]
+        for seed, own in enumerate(seeds)
     }
     count = asked or len(seeds)
     state = "ok" if count == len(seeds) else "partial"
     found = (Found(state, len(seeds)),)  # type: ignore[arg-type]
     return PromptData(
-        seeds=tuple(range(count)), topics=tuple(dict.fromkeys(topics)), found=found, parts=parts
+        seeds=tuple(range(count)), topics=tuple(dict.fromkeys(topics)), found=found, rows=rows
     )
 
 
@@ -188,8 +192,8 @@ def test_topics_by_hand() -> None:
 
 def test_a_topic_that_a_seed_lacks_has_a_share_of_0_and_no_mean() -> None:
     found = data(FOUR, FOUR, topics=TWICE)
-    other = found.of()[1]._replace(topics=("math",) * 4)
-    lacking = found.model_copy(update={"parts": {**found.parts, (1, 1): other}})
+    other = [row | {"topic": "math"} for row in found.rows[1, 1]]
+    lacking = found.model_copy(update={"rows": {**found.rows, (1, 1): other}})
     points = by_place(TOPICS, lacking)
     assert points[SHARE, SHARE, "coding"].value == 0.25
     mean = points[MEAN, MEAN, "coding"]

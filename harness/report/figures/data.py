@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from harness.registry.figures import RewardsFigure, SharesFigure, TopicsFigure
 from harness.report.cells import Failures
@@ -60,23 +60,21 @@ TYPES = {
 """Columns of published prompt data, in order; each file has a subset."""
 
 
+Rows = Sequence[Mapping[str, Any]]
+
+
 class SeedPrompts(NamedTuple):
-    """One seed's prompts, with rewards of shape (prompts, answers) in the reward model's units.
+    """One seed's prompts: rewards, of shape (prompts, answers), and topics; either may be empty."""
 
-    If only topics are shown, there are no answers. Topics are empty if not needed or unknown.
-    """
-
-    prompt_ids: tuple[str, ...]
     rewards: Floats
     topics: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, rows: Sequence[Mapping[str, Any]]) -> SeedPrompts:
+    def of(cls, rows: Rows) -> SeedPrompts:
         """Convert rows, ordered by prompt and then answer, to arrays."""
         n = 1 + max(row.get("sample", 0) for row in rows)
         first, rewards = rows[::n], [row["reward"] for row in rows if "reward" in row]
         return cls(
-            tuple(row["prompt_id"] for row in first),
             np.array(rewards, dtype=np.float64).reshape(len(first), -1),
             tuple(row["topic"] for row in first if "topic" in row),
         )
@@ -84,8 +82,6 @@ class SeedPrompts(NamedTuple):
 
 class PromptData(Strict):
     """The prompts behind a figure: rewards of one iteration, or topics of every iteration."""
-
-    model_config = ConfigDict(arbitrary_types_allowed=True)
 
     file: Literal["rewards.parquet", "topics.parquet"] = "rewards.parquet"
     """The file that holds the rewards, or the topics."""
@@ -95,14 +91,14 @@ class PromptData(Strict):
     iterations: int = 1
     found: tuple[Found, ...] = Field(default=(Found("not_run", 0),), exclude=True)
     """For each iteration, whether the prompts of every seed are available."""
-    parts: dict[tuple[int, int], SeedPrompts] = Field(default_factory=dict, exclude=True)
-    """The available prompts, by iteration shown (from 1) and seed."""
+    rows: dict[tuple[int, int], Any] = Field(default_factory=dict, exclude=True)
+    """The rows of the available prompts, by iteration shown (from 1) and seed."""
     stages: Stages = Field(default_factory=dict, exclude=True)
 
     def of(self, iteration: int = 1) -> list[SeedPrompts]:
         """Return the prompts of each available seed, in seed order."""
         keys = ((iteration, seed) for seed in self.seeds)
-        return [self.parts[key] for key in keys if key in self.parts]
+        return [SeedPrompts.of(self.rows[key]) for key in keys if key in self.rows]
 
     @property
     def _columns(self) -> dict[str, type]:
@@ -111,25 +107,21 @@ class PromptData(Strict):
         return {name: kind for name, kind in TYPES.items() if name not in left_out}
 
     def write(self, path: Path) -> None:
-        rows = [
-            dict(zip(TYPES, (iteration, seed, prompt, sample, reward, topic), strict=True))
-            for (iteration, seed), (prompts, rewards, topics) in self.parts.items()
-            for prompt, answers, topic in zip(
-                prompts, rewards.tolist(), topics or [""] * len(prompts), strict=True
-            )
-            for sample, reward in enumerate(answers or [0.0])
-        ]
         columns = self._columns
+        rows = [
+            {"iteration": iteration, "seed": seed, **row}
+            for (iteration, seed), own in self.rows.items()
+            for row in own
+        ]
         write_columns(path, columns, [tuple(row[name] for name in columns) for row in rows])
 
     def read(self, path: Path) -> PromptData:
         rows: dict[tuple[int, int], list[dict[str, Any]]] = {}
         for row in read_rows(path, *self._columns):
-            rows.setdefault((row.get("iteration", 1), row["seed"]), []).append(row)
-        parts = {key: SeedPrompts.of(own) for key, own in rows.items()}
-        done = [sum(i == number for i, _ in parts) for number in range(1, self.iterations + 1)]
+            rows.setdefault((row.pop("iteration", 1), row.pop("seed")), []).append(row)
+        done = [sum(i == number for i, _ in rows) for number in range(1, self.iterations + 1)]
         found = tuple(Found("ok" if n == len(self.seeds) else "not_run", n) for n in done)
-        return self.model_copy(update={"parts": parts, "found": found})
+        return self.model_copy(update={"rows": rows, "found": found})
 
 
 Data = ScoreData | PromptData
@@ -158,7 +150,7 @@ def stored_prompts(runs: FigureRuns, store: Store) -> PromptData:
     numbers = range(1, len(of_seeds[runs.seeds[0]]) + 1)
     if isinstance(figure, RewardsFigure):
         numbers = range(figure.iteration, figure.iteration + 1)
-    parts, stages, found = {}, Stages(), []
+    rows, stages, found = {}, Stages(), []
     for shown, number in enumerate(numbers, start=1):
         waited: list[Stage] = []
         for seed, iterations in of_seeds.items():
@@ -173,23 +165,21 @@ def stored_prompts(runs: FigureRuns, store: Store) -> PromptData:
                 told = []
                 if topics is not None and telling is not None:
                     told = topics.read(store.open(telling.fingerprint))
-                parts[shown, seed] = _prompts(stage, told, store)
+                rows[shown, seed] = _rows(stage, told, store)
                 run = stages.setdefault(f"{run_id}/{runs.profile.name}/seed{seed}", {})
                 run[f"{stage.kind} {number}"] = stage.fingerprint
         failures = Failures(store)
         reasons = [why for stage in waited if (why := failures.behind(stage)) is not None]
         found.append(Found(*failures.state([[stage] for stage in waited]), *reasons[:1]))
-    seen = {topic for part in parts.values() for topic in part.topics}
+    seen = {row.get("topic") for own in rows.values() for row in own}
     known = () if topics is None else (*topics.names, *([NO_TOPIC] if NO_TOPIC in seen else []))
     update = {"topics": known, "iterations": len(found), "found": tuple(found)}
-    return empty.model_copy(update=update | {"parts": parts, "stages": stages})
+    return empty.model_copy(update=update | {"rows": rows, "stages": stages})
 
 
-def _prompts(stage: Stage, told: Sequence[tuple[str, str]], store: Store) -> SeedPrompts:
+def _rows(stage: Stage, told: Sequence[tuple[str, str]], store: Store) -> Rows:
     if stage.kind != "annotate":
-        return SeedPrompts.of([{"prompt_id": prompt, "topic": topic} for prompt, topic in told])
-    topics, path = dict(told), store.file(stage.fingerprint, "rewards.parquet")
+        return [{"prompt_id": prompt, "topic": topic} for prompt, topic in told]
+    path, topics = store.file(stage.fingerprint, "rewards.parquet"), dict(told)
     rows = read_rows(path, "prompt_id", "sample", "reward")
-    return SeedPrompts.of(
-        [row | ({"topic": topics[row["prompt_id"]]} if told else {}) for row in rows]
-    )
+    return [row | {"topic": topics[row["prompt_id"]]} for row in rows] if told else rows

@@ -11,7 +11,7 @@ from harness.report.figures.drawing import figure_picture
 from harness.report.figures.report import FigureReport, points_of
 from harness.report.plots import Picture
 from harness.report.publication import IndexEntry, Publication, read_digests, without_numbers
-from harness.report.render import markdown, print_parts, text_parts
+from harness.report.render import block_lines, markdown, names_and_texts, print_parts
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -22,7 +22,10 @@ def figure_markdown(report: FigureReport, drawn: Picture | None = None) -> str:
 
 
 def print_figure(report: FigureReport, console: Console) -> None:
-    print_parts(text_parts(report.heading, report.facts, report.blocks), console)
+    from rich.text import Text
+
+    print_parts([Text(report.heading, style="bold"), names_and_texts(report.facts)], console)
+    print_parts(block_lines(report.blocks), console)
 
 
 def publish_figure(report: FigureReport, results_dir: Path, *, allow_fewer: bool = False) -> Path:
