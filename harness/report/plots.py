@@ -1,8 +1,8 @@
 """Report plots, and the only place that configures matplotlib.
 
-Colors are the colorblind-safe palette of Okabe and Ito, and no line or bar is identified by color
-alone. The background is opaque so that plots work on dark pages. SVG files contain no dates or
-random ids, so the same numbers give the same bytes. Pages embed them as data URIs.
+Colors are the colorblind-safe palette of Okabe and Ito, and nothing is identified by color alone.
+The background is opaque so that plots work on dark pages. SVG files contain no dates or random ids,
+so the same numbers give the same bytes.
 """
 
 from __future__ import annotations
@@ -19,20 +19,14 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-INK, MUTED = "#1f1f1f", "#595959"
-"""Colors of main and secondary text."""
-
+INK, MUTED, GRID = "#1f1f1f", "#595959", "#dddddd"
 OURS, PAPERS = "#0072B2", "#7a5200"
-"""Colors of ours and the paper's, in plots with no other series."""
-
-GRID = "#dddddd"
-"""Color of grid lines."""
 
 PAGE_WIDTH = 8.0
 """Maximum width of a plot, in inches: that of a page's text, 768 CSS pixels."""
 
 SIZE = 8
-"""Font size, in points, of all text in a plot; the title is outside the plot."""
+"""Font size, in points, of all text in a plot."""
 
 Dashes = Literal["-", "--", "-.", ":"] | tuple[float, Sequence[float]]
 
@@ -48,7 +42,6 @@ STYLES: tuple[tuple[str, str, Dashes], ...] = (
 """Color, marker, and dash pattern of each series, in order."""
 
 Target = Path | BinaryIO
-"""Where a plot is written."""
 
 
 @dataclass(frozen=True)
@@ -93,8 +86,7 @@ def canvas(
 ) -> Iterator[tuple[Figure, Any]]:
     """Yield a figure and its axes, shape (rows, columns); write it as SVG when the block ends.
 
-    `size` is in inches (72 points), `salt` seeds the file's element ids, `described` holds the
-    title and description metadata, and `options` go to `matplotlib.figure.Figure.subplots`.
+    `size` is in inches, `salt` seeds the file's element ids, `described` is title and description.
     """
     import matplotlib
 
@@ -130,9 +122,6 @@ def plain_frame(axes: Axes, *, grid: Literal["x", "y", "both"] | None = None) ->
         axes.set_axisbelow(True)
 
 
-def note(axes: Axes, text: str, *, ticks: bool = False) -> None:
-    """Write a text in place of data, without ticks unless other panels share them."""
+def note(axes: Axes, text: str) -> None:
+    """Write a text in place of data."""
     axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", color=MUTED)
-    if not ticks:
-        axes.set_xticks([])
-        axes.set_yticks([])

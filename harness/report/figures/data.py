@@ -1,8 +1,7 @@
 """The per-prompt values behind a figure: scores of runs, or the prompts themselves.
 
-They are read from a store, or from the file next to a published figure. Rewards are those of the
-prompts that an iteration starts from: those that informativeness is computed from if the iteration
-selects prompts, else those that its pairs are made from.
+Rewards are those of the prompts that an iteration starts from: those that informativeness is
+computed from if the iteration selects prompts, else those that its pairs are made from.
 """
 
 from __future__ import annotations
@@ -42,7 +41,6 @@ class Found(NamedTuple):
 
 class ScoreData(Strict):
     file: Literal["scores.parquet"] = "scores.parquet"
-    """The file that holds the scores."""
     seeds: tuple[int, ...]
     measured: Measured = Field(default_factory=dict, exclude=True)
     stages: Stages = Field(default_factory=dict, exclude=True)
@@ -84,7 +82,6 @@ class PromptData(Strict):
     """The prompts behind a figure: rewards of one iteration, or topics of every iteration."""
 
     file: Literal["rewards.parquet", "topics.parquet"] = "rewards.parquet"
-    """The file that holds the rewards, or the topics."""
     seeds: tuple[int, ...]
     topics: tuple[str, ...] = ()
     """All topics, in order; empty if not needed or unknown."""
@@ -125,7 +122,6 @@ class PromptData(Strict):
 
 
 Data = ScoreData | PromptData
-"""The per-prompt values behind a figure."""
 
 
 def stored_prompts(runs: FigureRuns, store: Store) -> PromptData:

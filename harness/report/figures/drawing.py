@@ -1,7 +1,7 @@
 """Draws figures: one function for each form, over one tidy frame of the drawn points.
 
 The frame has a line for each point: block, row, column, and value, low, high and paper in the units
-of the axis. Data marks are labelled `_value` or `_paper`, so that they can be counted.
+of the axis.
 """
 
 from __future__ import annotations
@@ -31,8 +31,6 @@ Canvas = Callable[..., AbstractContextManager["tuple[Figure, Any]"]]
 """Opens a canvas of a given size and panels, as `harness.report.plots.canvas` does."""
 
 FILE = "figure.svg"
-"""The drawing of a published report."""
-
 MOST_PANELS = 4
 """Maximum number of line panels per row."""
 
@@ -77,9 +75,7 @@ def _mark(
         errors = [(own["value"] - own["low"]).fillna(0.0), (own["high"] - own["value"]).fillna(0.0)]
     x, y = (own[side], at) if flat else (at, own[side])
     style |= {"xerr" if flat else "yerr": errors}
-    drawn = axes.errorbar(x, y, elinewidth=1, capsize=2, **style)
-    drawn.lines[0].set_label(f"_{side}")
-    return drawn
+    return axes.errorbar(x, y, elinewidth=1, capsize=2, **style)
 
 
 def _sides(report: FigureReport, frame: pd.DataFrame) -> dict[str, str]:
@@ -181,7 +177,7 @@ def draw_lines(report: FigureReport, frame: pd.DataFrame, canvas: Canvas) -> Non
                                   linestyle=dashes, linewidth=1.3)  # fmt: skip
                     handles.setdefault(row, drawn)
                 if points[side].isna().all():
-                    plots.note(axes, points["why"].iloc[0] or "not printed", ticks=True)
+                    plots.note(axes, points["why"].iloc[0] or "not printed")
         if report.figure.kind == "shares":
             grid[0][0].set_ylim(bottom=0.0)  # last, since it ends the scaling to the data
         if len(series) > 1:
@@ -205,7 +201,7 @@ def draw_histograms(report: FigureReport, frame: pd.DataFrame, canvas: Canvas) -
             axes.set_xlim(0.0, 1.0)
             axes.set_ylim(0.0, np.nan_to_num(top, nan=100.0))
             if own["value"].isna().any():
-                plots.note(axes, own["why"].iloc[0], ticks=True)
+                plots.note(axes, own["why"].iloc[0])
                 continue
             width = 1.0 / len(own)
             errors = [own["value"] - own["low"], own["high"] - own["value"]]
@@ -213,7 +209,6 @@ def draw_histograms(report: FigureReport, frame: pd.DataFrame, canvas: Canvas) -
                             color=OURS, alpha=0.85, edgecolor="white",
                             yerr=np.nan_to_num(errors), error_kw={"elinewidth": 1})  # fmt: skip
             for bar in bars:
-                bar.set_label("_value")
                 if bar.get_height() > top:
                     share = f"{bar.get_height():.0f}%: cut off"
                     axes.annotate(share, (bar.get_x() + width, top), xytext=(4, -2), va="top",
@@ -243,7 +238,7 @@ def draw_scatter(report: FigureReport, frame: pd.DataFrame, canvas: Canvas) -> N
         axes.set_xlabel(f"{NAMES[figure.x]}, in units of the reward model")
         axes.set_ylabel(NAMES[figure.y])
         if frame["value"].isna().any():
-            plots.note(axes, frame["why"].iloc[0], ticks=True)
+            plots.note(axes, frame["why"].iloc[0])
             return
         first = data.of()[0]
         x, y = xy(figure, first)
@@ -261,7 +256,7 @@ def draw_scatter(report: FigureReport, frame: pd.DataFrame, canvas: Canvas) -> N
             axes.text(0.02, s=f"{series}:", **at)
             for j, point in enumerate(p for p in report.drawn if p.series == series):
                 text = f"{point.at} {report.text_of(point)}"
-                axes.text(0.24 + 0.24 * j, s=text, label="_value", **at)
+                axes.text(0.24 + 0.24 * j, s=text, **at)
 
 
 DRAW: Mapping[str, Callable[[FigureReport, pd.DataFrame, Canvas], None]] = {

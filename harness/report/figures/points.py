@@ -1,8 +1,7 @@
 """Points of figures, one function a kind: numbers of scores and of prompts, with their intervals.
 
-Like a table's cell, a point is complete or has no number. Numbers of scores are computed as in
-tables; a score over one category of prompts has it after its name (`mt_avg/coding`). Statistics of
-prompts are computed per seed and averaged over seeds. Prompts whose rewards are all equal tie, so
+A score over one category of prompts has it after its name (`mt_avg/coding`). Statistics of prompts
+are computed per seed and averaged over seeds. Prompts whose rewards are all equal tie, so that
 correlations are given over all prompts and over those with any spread.
 """
 
@@ -27,21 +26,9 @@ from harness.registry.figures import (
 )
 from harness.registry.profile import benchmark_of
 from harness.report.cells import Failures, state_of
-from harness.report.figures.data import (
-    Floats,
-    Found,
-    PromptData,
-    ScoreData,
-    SeedPrompts,
-    Stages,
-)
+from harness.report.figures.data import Floats, Found, PromptData, ScoreData, SeedPrompts, Stages
 from harness.report.model import State
-from harness.report.scores import (
-    Measured,
-    Numbers,
-    RunScores,
-    read_wanted,
-)
+from harness.report.scores import Measured, Numbers, RunScores, read_wanted
 from harness.report.view import signed
 from harness.runtime import Store
 from harness.statistics import spearman
@@ -60,29 +47,23 @@ class Point(Strict):
     panel: str
     """Points that share axes: a benchmark, a topic."""
     series: str
-    """Points that share color and shape: a line, a polygon, a metric."""
+    """Points that share color and shape: a line, a metric."""
     at: str
-    """Position on the axis: a bar, an iteration, a category, a bin."""
+    """Position on the axis: an iteration, a category, a bin."""
     quantity: Quantity
     unit: str
     run: str | None = Field(default=None, exclude_if=lambda run: run is None)
-    """The run behind a score; absent if its row has no single run."""
     baseline: str | None = Field(default=None, exclude_if=lambda run: run is None)
-    """The run that a gain is relative to; absent for other quantities."""
     score: str = Field(default="", exclude_if=lambda score: not score)
-    """The per-prompt score; absent if the point uses none."""
     state: State = "not_run"
-    """Whether there is a number, and if not why."""
     done: int = 0
     paper: float | None = None
     paper_printed: str | None = None
-    """The paper's value as printed."""
     reason: str | None = None
     """Why there is no number, if more is known than the state says."""
     value: float | None = None
-    """The number; None if a seed is missing or it is undefined."""
+    """None if a seed is missing or it is undefined."""
     low: float | None = None
-    """Lower end of the 95% interval; None if there is no interval."""
     high: float | None = None
 
     @property
@@ -273,9 +254,7 @@ ALL_TOPICS = "all topics"
 """Placeholder for the topics while none are known."""
 
 TRAINED_SHARE = "share of training prompts"
-
 SUMMARY, HISTOGRAM = "summary", "histogram"
-"""Panels of densities: summary statistics of a metric, and the share of prompts in each bin."""
 
 LOW = 0.1
 """Scaled values below this count as low."""
@@ -290,12 +269,8 @@ TOLD: tuple[tuple[str, Quantity, Callable[[Floats], float]], ...] = (
 """Summary statistics of a metric: name, quantity, and function of the scaled values."""
 
 ALL, SPREAD = "all prompts", "prompts with any spread"
-"""The prompts that a correlation is over."""
-
 RHO, PROMPTS = "Spearman's ρ", "prompts of a seed"
-
 SHARE, MEAN = "share of prompts", "mean reward"
-"""Panels of topics, besides that of the reward gap."""
 
 
 def scaled(values: Floats) -> Floats:

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from harness.pipeline.runs import FigureRuns
 
 _HEAD_WIDTH = 14
-"""Width at which a column heading wraps, in characters."""
 
 Coordinate = Literal["panel", "series", "at"]
 
@@ -47,23 +46,20 @@ Coordinate = Literal["panel", "series", "at"]
 class FigureKind:
     """How a kind of figure is computed and reported as text.
 
-    Attributes:
-        block: The coordinate that splits points into tables; None for a single table.
-        row: The coordinate of a table's rows, as `column` is of its columns.
-        places: Yields the points of a score figure, without their numbers.
-        values: Yields a prompt figure's values in each seed.
-        told: The one panel reported as text, if the others are only drawn.
-        drawn: The one panel that is drawn, if the others are only reported as text.
-        findings: Returns the findings as sentences computed from the points.
+    `block` splits points into tables, whose rows and columns are told by the next coordinates.
     """
 
     block: Coordinate | None
     row: Coordinate
     column: Coordinate
     places: Callable[[FigureRuns, Any, Sequence[str]], points.Places] | None = None
+    """Yields the points of a score figure, without their numbers."""
     values: Callable[[Any, PromptData], points.SeedValues] | None = None
+    """Yields a prompt figure's values in each seed."""
     told: str | None = None
+    """The one panel reported as text, if the others are only drawn."""
     drawn: str | None = None
+    """The one panel that is drawn, if the others are only reported as text."""
     findings: Callable[[Any, Sequence[Point]], list[str]] = lambda figure, points: []
 
     def place(self, point: Point) -> tuple[str, str, str]:
@@ -147,9 +143,7 @@ def prompt_points(figure: AnyFigure, data: PromptData) -> list[Point]:
     return shown
 
 
-DECIMALS: Mapping[str, int] = {
-    "level": 2, "reward": 2, "rank correlation": 3, "count": 0
-}  # fmt: skip
+DECIMALS = {"level": 2, "reward": 2, "rank correlation": 3, "count": 0}
 """Decimal places of quantities that do not depend on the unit."""
 
 
@@ -171,7 +165,6 @@ class FigureReport(Strict):
     """Whether the profile's benchmarks are stand-ins for the paper's."""
     points: tuple[Point, ...]
     data: Annotated[Data, Field(discriminator="file")]
-    """The per-prompt values behind the figure, stored in the file that it names."""
     origin: Origin
 
     @computed_field  # type: ignore[prop-decorator]
@@ -192,12 +185,8 @@ class FigureReport(Strict):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def alt(self) -> str:
-        told = self.figure.alt.format(
-            profile=self.profile,
-            scale=self.scale,
-            seeds=self.seed_count,
-            numbers=_numbers(self.drawn),
-        )
+        numbers, where = _numbers(self.drawn), {"profile": self.profile, "scale": self.scale}
+        told = self.figure.alt.format(**where, seeds=self.seed_count, numbers=numbers)
         return plain(" ".join([told, *self.findings]))
 
     @property
@@ -231,7 +220,6 @@ class FigureReport(Strict):
 
     @property
     def drawn(self) -> list[Point]:
-        """The points of the drawing."""
         only = self.kind.drawn
         return [point for point in self.points if only in (None, point.panel)]
 
@@ -308,11 +296,12 @@ def assemble_figure(runs: FigureRuns, store: Store) -> FigureReport:
     figure, profile = runs.figure, runs.profile
     assert isinstance(figure, AnyFigure)
     data: Data
-    places: list[Point] = []
-    if (of_kind := KINDS[figure.kind].places) is None:
+    if (places := KINDS[figure.kind].places) is None:
         data = stored_prompts(runs, store)
+        shown = prompt_points(figure, data)
     else:
-        data, places = points.stored_scores(runs, store, of_kind)
+        data, shown = points.stored_scores(runs, store, places)
+        shown = points.score_points(data, shown)
     return FigureReport(
         figure=figure,
         profile=profile.name,
@@ -320,12 +309,12 @@ def assemble_figure(runs: FigureRuns, store: Store) -> FigureReport:
         seeds=runs.seeds,
         stand_in=profile.in_embedded_world,
         data=data,
-        points=tuple(points_of(figure, data, places)),
-        origin=origin_of(runs, store, _benchmarks(runs, places)),
+        points=tuple(shown),
+        origin=origin_of(runs, store, _benchmarks(runs, shown)),
     )
 
 
 def _benchmarks(runs: FigureRuns, points: Iterable[Point]) -> list[str]:
     scores = dict.fromkeys(point.score.partition("/")[0] for point in points if runs.runs)
     found = (benchmark_of(runs.profile, score) for score in scores)
-    return list(dict.fromkeys(name for name in found if name is not None))
+    return list(dict.fromkeys(filter(None, found)))
