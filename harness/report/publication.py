@@ -45,20 +45,18 @@ ARCHIVED = "archived"
 """The kind of an index entry whose numbers only an earlier version, tagged in git, recomputes."""
 
 _DIGITS = 1e-11
+"""Floats may differ by this, since summation order varies across processors and libraries."""
 
 _SHOWN = 3
 """Maximum number of names listed in an error."""
 
 
 class IndexEntry(Strict):
-    """A publication's index entry: what it contains and what it lacks.
-
-    Rows are what has numbers: a table's rows, a figure's series, a sweep's scores. Counts are other
-    quantities by name, such as numbers or trials.
-    """
+    """A publication's index entry: what it contains and what it lacks."""
 
     kind: str = ""
     rows: tuple[str, ...]
+    """A table's rows, a figure's series, a sweep's scores."""
     seeds: tuple[int, ...]
     counts: dict[str, int]
     lacking: tuple[str, ...] = ()
@@ -86,17 +84,17 @@ Index = dict[str, IndexEntry]
 """Index entries by location within the results folder, such as `micro/table4`."""
 
 
+ByStep = Mapping[str, Mapping[str, str]]
+"""Fingerprints or digests by run and step."""
+
+
 class Digests(Strict):
     files: dict[str, str]
     """The sha256 of every other file in the folder, by name."""
-    stages: dict[str, dict[str, str]] | None = Field(
-        default=None, exclude_if=lambda stages: stages is None
-    )
-    """Fingerprints of the stages behind the report, by run and step."""
-    outputs: dict[str, dict[str, str]] | None = Field(
-        default=None, exclude_if=lambda outputs: outputs is None
-    )
-    """The sha256 of weights and answers, by run and step: what repeated if they are the same."""
+    stages: ByStep | None = Field(default=None, exclude_if=lambda stages: stages is None)
+    """Fingerprints of the stages behind the report."""
+    outputs: ByStep | None = Field(default=None, exclude_if=lambda outputs: outputs is None)
+    """The sha256 of weights and answers, which tell what repeated on another machine."""
 
 
 class Refused(HarnessError):
@@ -107,12 +105,7 @@ class Refused(HarnessError):
 class Publication(Generic[Model]):
     """A kind of publication: how its report is written and checked.
 
-    Attributes:
-        extent: Returns a report's index entry.
-        page: Returns its Markdown page.
-        pictures: Returns the plots published with it.
-        values: Returns the name of the per-prompt values file that its numbers are computed from.
-        recomputed: Returns the report with its numbers recomputed from those values in a folder.
+    `values` names the file of per-prompt values that its numbers are `recomputed` from.
     """
 
     name: str
@@ -130,15 +123,11 @@ class Publication(Generic[Model]):
         results_dir: Path,
         write: Callable[[Path], None] = lambda folder: None,
         *,
-        stages: Mapping[str, Mapping[str, str]] | None = None,
-        outputs: Mapping[str, Mapping[str, str]] | None = None,
+        stages: ByStep | None = None,
+        outputs: ByStep | None = None,
         allow_fewer: bool = False,
     ) -> Path:
-        """Write `results/<place>/`, replacing any existing one, and update the index.
-
-        `write` adds the values file and any others to the folder; `stages` holds the fingerprints
-        of the stages behind the report, by run.
-        """
+        """Replace `results/<place>/` and update the index; `write` adds files of values."""
         target = results_dir / place
         with explained(f"publishing `{target.name}`", results_dir), _alone(results_dir):
             with _replacing(target) as draft:
@@ -150,9 +139,7 @@ class Publication(Generic[Model]):
                 (draft / REPORT).write_text(text, encoding="utf-8")
                 write(draft)
                 files = {p.relative_to(draft).as_posix(): sha256_of(p) for p in files_below(draft)}
-                digests = Digests.model_validate(
-                    {"files": files, "stages": stages, "outputs": outputs}
-                )
+                digests = Digests(files=files, stages=stages, outputs=outputs)
                 (draft / DIGESTS).write_text(dumps(digests.model_dump()), encoding="utf-8")
                 entry = self.entry(report, draft)
                 if not allow_fewer:
@@ -233,10 +220,7 @@ _NAMES = ("row", "column", "panel", "series", "at", "score", "id", "first", "sec
 
 
 def first_difference(before: Any, again: Any, place: str = "") -> str | None:
-    """Return the path of the first difference between two JSON values, or None.
-
-    Floats are compared to 11 digits, since summation order varies across processors and libraries.
-    """
+    """Return the path of the first difference between two JSON values, or None."""
     pairs: list[tuple[object, Any, Any]] = []
     if isinstance(before, dict) and isinstance(again, dict) and before.keys() == again.keys():
         pairs = [(key, before[key], again[key]) for key in before]
@@ -313,8 +297,7 @@ def _alone(results_dir: Path) -> Iterator[None]:
 def _replacing(target: Path) -> Iterator[Path]:
     """Yield an empty folder that replaces the target if the block succeeds.
 
-    If it fails, or the process is killed between the two renames, the previous folder is restored,
-    by the next publication at the latest.
+    If the process is killed between the two renames, the next publication restores the old one.
     """
     scratch = target.with_name(f".{target.name}.part")
     new, old = scratch / "new", scratch / "old"

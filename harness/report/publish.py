@@ -5,7 +5,6 @@ A table on prompts of our own also has prompts and answers, in `examples.json`.
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,31 +20,23 @@ from harness.report.publication import SCORES, IndexEntry, Publication, without_
 from harness.report.render import as_markdown
 from harness.report.results import Results
 from harness.report.scores import Numbers, RunScores, read_score_file, write_scores
-from harness.runtime import Stage, Store
+from harness.runtime import Store
 
 if TYPE_CHECKING:
     from harness.pipeline.runs import TableRuns
-
-
-OF_STUDY = "study"
-"""Key of the study's stages in the digests."""
 
 ANSWERS = "answers.parquet"
 
 
 def publish(results: Results, results_dir: Path, *, allow_fewer: bool = False) -> Path:
-    """Write `results/<profile>/<table>/` and return its path; see `Publication.publish`."""
+    """Write `results/<profile>/<table>/` and return its path."""
     assert results.runs is not None
     (table_runs, store), report = results.runs, results.whole_report
     measured = results.measured | reward_study.read_study(table_runs, store)
     # We may not redistribute prompts of real datasets and benchmarks.
     own = results.profile.has_own_prompts
     examples = examples_of(table_runs, store) if own else Examples()
-    read = {benchmark_of(table_runs.profile, c.reads) for c in table_runs.table.columns}
-    stages = stages_behind(table_runs, store, read)
-    study = [] if table_runs.study is None else table_runs.study.targets
-    if done := _done({stage.label: stage for stage in study}, store):
-        stages[OF_STUDY] = done
+    stages = stages_behind(table_runs, store)
 
     def write(folder: Path) -> None:
         write_scores(measured, folder / SCORES)
@@ -61,17 +52,24 @@ def publish(results: Results, results_dir: Path, *, allow_fewer: bool = False) -
     )
 
 
-def stages_behind(
-    table_runs: TableRuns, store: Store, benchmarks: Collection[str | None] | None = None
-) -> dict[str, dict[str, str]]:
-    """Return fingerprints of finished training stages and those judging benchmarks, by run."""
-    found = {}
+def stages_behind(table_runs: TableRuns, store: Store) -> dict[str, dict[str, str]]:
+    """Return fingerprints of finished stages that train, judge a column, or study, by run."""
+    read = {benchmark_of(table_runs.profile, c.reads) for c in table_runs.table.columns}
+    steps = {}
     for run in table_runs.runs.values():
-        wanted = run.judged if benchmarks is None else benchmarks
-        stages = {f"judge {name}": stage for name, stage in run.judged.items() if name in wanted}
+        stages = {f"judge {name}": stage for name, stage in run.judged.items() if name in read}
         stages |= {f"train {i}": stage for i, stage in enumerate(run.training, start=1)}
-        found[f"{run.run_id}/{run.profile}/seed{run.seed}"] = _done(stages, store)
-    return found
+        steps[f"{run.run_id}/{run.profile}/seed{run.seed}"] = stages
+    if table_runs.study is not None:
+        steps["study"] = {stage.label: stage for stage in table_runs.study.targets}
+    return {
+        run: {
+            name: stage.fingerprint
+            for name, stage in stages.items()
+            if store.status(stage.fingerprint) == "done"
+        }
+        for run, stages in steps.items()
+    }
 
 
 def outputs_behind(table_runs: TableRuns, store: Store) -> dict[str, dict[str, str]]:
@@ -93,11 +91,6 @@ def outputs_behind(table_runs: TableRuns, store: Store) -> dict[str, dict[str, s
     return found
 
 
-def _done(stages: dict[str, Stage], store: Store) -> dict[str, str]:
-    known = {name: stage.fingerprint for name, stage in stages.items()}
-    return {name: stage for name, stage in known.items() if store.status(stage) == "done"}
-
-
 def recomputed(report: Report, folder: Path) -> Report:
     """Return a published report with all numbers recomputed from its per-prompt scores."""
     measured = read_score_file(folder / SCORES)
@@ -110,11 +103,12 @@ def recomputed(report: Report, folder: Path) -> Report:
         state = "ok" if whole else cell.state if cell.state != "ok" else "not_run"
         cells.append(cell.model_copy(update={**vars(found), "state": state}))
     study, table = report.study, all_tables().get(report.table)
+    rows = [row.id for row in report.rows]
     again = {
         "cells": tuple(cells),
         "summary": tuple(summarise(cells, scores)),
-        "leagues": leagues_of(table, scores.runs, scores) if table and report.leagues else (),
-        "study": None if study is None else reward_study.recomputed(study, scores.measured),
+        "leagues": leagues_of(table, rows, scores) if table and report.leagues else (),
+        "study": None if study is None else reward_study.recomputed(study, measured),
     }
     return report.model_copy(update=again)
 

@@ -1,9 +1,7 @@
 """A sweep's report: its findings as data and text, published and read back.
 
-It is published in `results/<profile>/sweeps/<name>/`. The trials select the winner on validation
-prompts, and their numbers are not results; the winner's benchmark scores are. The winner and the
-base recipe are run with seeds that no trial has seen, and their numbers are computed by one
-function from per-prompt scores, stored or published.
+The trials select the winner on validation prompts, and their numbers are not results; those of the
+winner and the base recipe on the benchmarks are, with seeds that no trial has seen.
 """
 
 from __future__ import annotations
@@ -40,11 +38,10 @@ class SweepTrial(Strict):
     """`running`, `complete`, `pruned` or `fail`."""
     params: dict[str, Scalar]
     values: dict[str, float] | None
-    """The objectives by name, or None if not complete."""
+    """The objectives by name, once complete."""
     so_far: dict[int, float]
     """Mean of the single objective over the first seeds, by the number of seeds."""
     started: str | None
-    """Start time, ISO 8601 in UTC."""
     ended: str | None
     seconds: float | None
     reused: int
@@ -86,7 +83,6 @@ class SweepReport(Strict):
     objectives: tuple[SweepObjective, ...]
     sampler: str
     pruner: str | None
-    """What stops trials early, or None."""
     seeds: tuple[int, ...]
     result_seeds: tuple[int, ...]
     """Fresh seeds of the winner."""
@@ -95,31 +91,21 @@ class SweepReport(Strict):
     counted: int
     trials: tuple[SweepTrial, ...]
     winner: int | None
-    """Number of the best trial, or None if none is complete."""
     pareto: tuple[int, ...] | None
-    """Numbers of the trials on the Pareto front; None for a single objective."""
+    """The trials on the Pareto front; None for a single objective."""
     importances: dict[str, dict[str, float]] | None
     """Each setting's share of each objective's variance; None with too few trials."""
     benchmarks: tuple[WinnerScore, ...] = ()
-    """The winner's benchmark scores; empty if it was not run."""
     measured: Measured = Field(default_factory=dict, exclude=True)
-    """Per-prompt scores of the winner and the base recipe; empty if not run."""
+    """Per-prompt scores of the winner and the base recipe."""
 
     @property
     def complete(self) -> list[SweepTrial]:
         return [trial for trial in self.trials if trial.values is not None]
 
     @property
-    def front(self) -> list[SweepTrial]:
-        """The trials on the Pareto front; empty for a single objective."""
-        return [self.trial(number) for number in self.pareto or ()]
-
-    @property
     def failed(self) -> list[SweepTrial]:
         return [trial for trial in self.trials if trial.state == "fail"]
-
-    def trial(self, number: int) -> SweepTrial:
-        return next(trial for trial in self.trials if trial.number == number)
 
     def best(self) -> list[SweepTrial]:
         """Return the complete trials, best first, each point once; later objectives break ties."""
@@ -136,10 +122,11 @@ class SweepReport(Strict):
         lacking = [f"{left} of {self.target} trials"] if left > 0 else []
         lacking += [] if self.benchmarks else ["the winner on the benchmarks"]
         lacking += [f"{it.score} of the winner" for it in self.benchmarks if it.mean is None]
-        scores = tuple(found.score for found in self.benchmarks)
-        counts = {"trials": self.counted}
         return IndexEntry(
-            rows=scores, seeds=self.result_seeds, counts=counts, lacking=tuple(lacking)
+            rows=tuple(found.score for found in self.benchmarks),
+            seeds=self.result_seeds,
+            counts={"trials": self.counted},
+            lacking=tuple(lacking),
         )
 
 
@@ -178,7 +165,9 @@ def sweep_blocks(report: SweepReport, most: int | None = None) -> list[Block]:
     """Return a sweep's findings as small tables, with all trials or the `most` best."""
     found = [_winner_block(report)]
     if report.pareto is not None:
-        found.append(_trial_block(report, report.front, "Pareto front (validation prompts)"))
+        by_number = {trial.number: trial for trial in report.trials}
+        front = [by_number[number] for number in report.pareto]
+        found.append(_trial_block(report, front, "Pareto front (validation prompts)"))
     found.append(_importance_block(report))
     title = "All trials" if most is None else "Best trials"
     trials = report.trials if most is None else report.best()[:most]
@@ -339,7 +328,6 @@ def sweep_markdown(report: SweepReport) -> str:
 
 
 def publish_sweep(report: SweepReport, results_dir: Path, *, allow_fewer: bool = False) -> Path:
-    """Write `results/<profile>/sweeps/<name>/` and return it."""
     return SWEEP.publish(
         report,
         f"{report.profile}/sweeps/{report.name}",

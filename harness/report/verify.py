@@ -47,28 +47,22 @@ class Verified(Output):
     """What was checked and matches, by location within the results folder."""
 
     ok: Literal[True] = True
-    """Whether the published numbers can be recomputed from per-prompt values."""
     difference: None = None
-    """The first difference; null if there is none."""
     tables: tuple[str, ...]
-    """Published tables, as `profile/table`."""
     sweeps: tuple[str, ...]
-    """Published sweeps, whose winners' scores were recomputed."""
     cells: Count
     """Number of cells recomputed, including those of sweep winners."""
     figures: tuple[str, ...]
-    """Published figures, as `profile/figure`."""
     points: Count
     """Number of figure points recomputed."""
     archived: tuple[str, ...]
-    """Published folders whose files were checked; an earlier version recomputes their numbers."""
+    """Folders whose files alone were checked; an earlier version recomputes their numbers."""
     not_covered: tuple[str, ...]
     """Files in the results folder that no command published."""
 
 
 class Different(Output):
     ok: Literal[False] = False
-    """Whether the published numbers can be recomputed from per-prompt values."""
     difference: str
 
 
@@ -137,10 +131,7 @@ def _verify_freeze(origins: Mapping[str, Any]) -> None:
         if found is None:
             continue
         freeze, now = found
-        again = (
-            f"freeze it again (`harness micro freeze --profile {name}`) and recompute every row "
-            "of eva"
-        )
+        again = f"freeze it again (harness micro freeze --profile {name}) and rerun all rows of eva"
         if changed := freeze.changed(now):
             raise HarnessError(
                 f"the world of `{name}` was frozen at {freeze.at}, and is another now "

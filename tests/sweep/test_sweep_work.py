@@ -70,7 +70,8 @@ def test_a_trial_is_worth_the_mean_over_its_seeds(worked: Any) -> None:
         assert isinstance(share, float)
         assert trial.values == pytest.approx({"win_rate": 10 * share + 0.5})
     assert report.winner is not None
-    assert report.trial(report.winner).params == {SHARE: 0.8}
+    (winner,) = (trial for trial in report.trials if trial.number == report.winner)
+    assert winner.params == {SHARE: 0.8}
     assert [trial.params[SHARE] for trial in report.best()] == [0.8, 0.6, 0.4, 0.2]
 
 
