@@ -134,8 +134,7 @@ def _compared(asked: Comparison, column: str, results: Mapping[str, Results]) ->
         whole = [(weight, own) for weight, own in scores if own is not None]
         why = None if len(whole) == len(scores) else "not run"
         if why is None:
-            own = mean_interval(weighted_sum(whole))
-            estimate = Estimate(mean=own.mean, low=own.low, high=own.high)
+            estimate = Estimate.of(mean_interval(weighted_sum(whole)))
     return Compared(
         over=asked.over,
         left=asked.left,

@@ -34,17 +34,13 @@ _DIRECTIONS = {"higher": "higher is better", "lower": "lower is better", "none":
 
 
 def number_blocks(results: Results, full: bool = True) -> list[Block]:
-    """Return the result blocks and what is missing.
-
-    Unless `full`, only the main column, without the comparison with the paper's order.
-    """
-    columns = (
-        column_blocks(results) if full else [_column_block(results, results.table.main_column)]
-    )
-    found = [*control_blocks(results, full), *(summary_blocks(results) if full else ())]
-    failures = results.report.failures
-    missing = [Block("Missing", items=tuple(failures))] if failures else []
-    return [*columns, *found, *found_blocks(results), *missing]
+    """Return the results and what is missing; unless `full`, only those of the main column."""
+    main, failures = results.table.main_column, results.report.failures
+    found = column_blocks(results) if full else [_column_block(results, main)]
+    found += control_blocks(results, full)
+    found += summary_blocks(results) if full else []
+    found += found_blocks(results)
+    return found + ([Block("Missing", items=failures)] if failures else [])
 
 
 def found_blocks(results: Results) -> list[Block]:
@@ -70,9 +66,8 @@ def _column_block(results: Results, column: Column) -> Block:
         if not is_ours:
             figures += [cell.paper_printed or NO_PAPER, paper_gain(cell, printed)]
         if at_paper:
-            both = cell.mean is not None and cell.paper is not None
-            less = cell.mean - cell.paper if both else None  # type: ignore[operator]
-            figures.append(state(cell) if less is None else signed(less, decimals))
+            known = cell.mean is not None and cell.paper is not None
+            figures.append(signed(cell.mean - cell.paper, decimals) if known else state(cell))  # type: ignore[operator]
         rows.append(tuple(figures))
     caption = plain(_caption(results, column))
     return Block(plain(_title(results, column)), (caption,), tuple(head), tuple(rows))
@@ -114,7 +109,7 @@ def _caption(results: Results, column: Column) -> str:
 
 
 def control_blocks(results: Results, full: bool = True) -> list[Block]:
-    """Return the controls, only for the table that declares them; what each says only if `full`."""
+    """Return the controls of the table that declares them; what each says only if `full`."""
     controls = results.report.controls
     if not results.table.controls or not controls:
         return []
@@ -186,11 +181,9 @@ def _comparison(summary: ColumnSummary, seeds: int) -> tuple[str, str, str]:
         return NO_COMPARISON, APPLIES_NOT, APPLIES_NOT
     unfinished = f"{summary.done}/{summary.rows} rows" if summary.rows else NO_PAPER
     signs = f"{summary.signs_agree} of {summary.signs}" if summary.signs else "no gains"
-    if summary.signs is None:
-        signs = unfinished
     low, high = summary.spearman_low, summary.spearman_high
-    if summary.ranked is None:
-        return signs, unfinished, APPLIES_NOT
+    if summary.signs is None or summary.ranked is None:
+        return unfinished if summary.signs is None else signs, unfinished, APPLIES_NOT
     if summary.spearman is None or low is None or high is None:
         return signs, f"undefined ({summary.ranked} rows)", APPLIES_NOT
     rho = f"{signed(summary.spearman, 2)} ({summary.ranked} rows)"
@@ -202,14 +195,11 @@ def _comparison(summary: ColumnSummary, seeds: int) -> tuple[str, str, str]:
 
 def fact_blocks(results: Results) -> list[Block]:
     """Return a block for each kind of fact, with the columns that any row has a value in."""
-    facts = results.facts
-    names = dict.fromkeys(name for it in facts for name in it.values)
+    names = dict.fromkeys(name for it in results.facts for name in it.values)
     known = {name: fact for name, fact in FACTS.items() if name in names}
-    known |= {
-        name: Fact("Training prompts", name.removeprefix("to_").replace("_", "\n"), "number")
-        for name in names
-        if name not in FACTS
-    }
+    for name in names:
+        label = name.removeprefix("to_").replace("_", "\n")
+        known.setdefault(name, Fact("Training prompts", label, "number"))
     return [
         _fact_block(results, title, {n: it for n, it in known.items() if it.block == title})
         for title in NOTES

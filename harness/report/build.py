@@ -1,9 +1,8 @@
 """Builds the results of a table, from a store or what is published, and its report.
 
-A column's summary compares signs of gains and the order of rows with the paper's; below `paper`
-scale nothing else is comparable. It covers the whole column or nothing: while a row that the paper
-prints lacks numbers, or with one seed, there is only a count. Baseline rows are left out of the
-order: they stand apart, for us as in the paper, so that any order would look like the paper's.
+A column's summary compares signs of gains and the order of rows with the paper's, of the whole
+column or nothing. Baseline rows are left out of the order: they stand apart, for us as in the
+paper, so that any order would look like the paper's.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from harness.registry.claims import Claim
 from harness.registry.documents import read_document, sources
 from harness.registry.profile import Profile, benchmark_of, lacking_rows, roles_of
 from harness.registry.recipe import Online
-from harness.registry.schema import Column, Row, Table, TrainingKind
+from harness.registry.schema import Row, Table, TrainingKind
 from harness.report.cells import cells_of, declared_cell, judged_runs
 from harness.report.controls import Controls, KnownControls, inadmissible, inadmissible_claims
 from harness.report.facts import facts_of
@@ -44,7 +43,7 @@ from harness.report.results import Results
 from harness.report.reward_study import study_of
 from harness.report.scores import RunScores, read_scores
 from harness.report.verdicts import judge, judge_all, not_run
-from harness.report.view import plain, state_words
+from harness.report.view import plain, setting_text, state_words
 from harness.statistics import rank_agreement, sign_agreement
 
 if TYPE_CHECKING:
@@ -161,11 +160,16 @@ def without_runs(table: Table, profile: Profile, reason: str, absent: Mapping[st
 
 def with_all_rows(results: Results) -> Results:
     """Return the results with the table's omitted rows, which have no numbers."""
-    table, report = results.table, results.report
+    table, profile, report = results.table, results.profile, results.report
     known = {(cell.row, cell.column): cell for cell in report.cells}
     said = {summary.column: summary for summary in report.summary}
+    states = {
+        column.id: "not_run" if benchmark_of(profile, column.reads) else "not_available"
+        for column in table.columns
+    }
     cells = [
-        known.get((row.id, column.id)) or _empty(results, row, column)
+        known.get((row.id, column.id))
+        or declared_cell(table, profile, report.seeds, row, column, state=states[column.id])
         for row in table.rows
         for column in table.columns
     ]
@@ -232,13 +236,6 @@ def _declared(
     }
 
 
-def _empty(results: Results, row: Row, column: Column) -> Cell:
-    available = benchmark_of(results.profile, column.reads) is not None
-    state: State = "not_run" if available else "not_available"
-    seeds = results.report.seeds
-    return declared_cell(results.table, results.profile, seeds, row, column, state=state)
-
-
 def _failures(cells: Iterable[Cell]) -> list[str]:
     """Return why cells failed or are not available, each reason once with its rows."""
     stopped: dict[tuple[State, str], dict[str, None]] = {}
@@ -295,7 +292,7 @@ def assumptions_of(table_runs: TableRuns) -> list[Assumption]:
     found = sources(read_document(table_runs.profile.file).data)
     irrelevant = _irrelevant(table_runs)
     return online_settings(table_runs) + [
-        Assumption(name=name, value=_text(value), **_attributed(source))
+        Assumption(name=name, value=setting_text(value), **_attributed(source))
         for name, value, source in found
         if source and not f"{name}.".startswith(irrelevant)
     ]
@@ -308,7 +305,7 @@ def online_settings(table_runs: TableRuns) -> list[Assumption]:
     kept = [block.canonical() for block in blocks]
     found = []
     for name, declared in Online.model_fields.items():
-        values = list(dict.fromkeys(_text(block[name]) for block in kept if name in block))
+        values = list(dict.fromkeys(setting_text(block[name]) for block in kept if name in block))
         text = " ".join((declared.description or "").split())
         _, ours, why = text.partition("Ours: ")
         paper = text.rpartition("Paper ")[2]
@@ -324,13 +321,10 @@ def _irrelevant(table_runs: TableRuns) -> tuple[str, ...]:
     used = {str(run.recipe.algorithm) for run in table_runs.runs.values()}
     roles = {role for run in table_runs.runs.values() for role in roles_of(run.recipe)}
     read = {benchmark_of(profile, column.reads) for column in table.columns}
-    of_roles: dict[str, Iterable[str]] = {
-        "reward_models": profile.reward_models,
-        "trained_reward_models": profile.trained_reward_models,
-    }
+    others = {*profile.reward_models, *profile.trained_reward_models} - roles
     return (
         *_OFFERS,
-        *(f"{what}.{role}." for what, own in of_roles.items() for role in own if role not in roles),
+        *(f"{what}reward_models.{role}." for what in ("", "trained_") for role in others),
         *(f"training.{name}." for name in type(profile.training).model_fields if name not in used),
         *(f"benchmarks.{name}." for name in profile.benchmarks if name not in read),
         *(f"benchmarks.{name}.columns" for name in profile.benchmarks),
@@ -343,11 +337,3 @@ def _attributed(source: str) -> dict[str, str]:
     if source.startswith("authors"):
         return {"group": "code", "source": source}
     return {"group": "ours", "source": source.removeprefix("ours:").strip()}
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, list):
-        return ", ".join(map(_text, value))
-    if isinstance(value, bool) or value is None:
-        return {True: "yes", False: "no", None: "none"}[value]
-    return str(value)

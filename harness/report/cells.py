@@ -51,10 +51,7 @@ class Failures:
         self._known: dict[str, str | None] = {}
 
     def state(self, needed: Sequence[Sequence[Stage]]) -> tuple[State, int]:
-        """Return the state of numbers that need each seed's stages, and how many seeds are done.
-
-        They are not available if a seed has no stages.
-        """
+        """Return the state of numbers that need each seed's stages, and how many seeds are done."""
         if not all(needed):
             return "not_available", 0
         missing = [
@@ -90,11 +87,10 @@ class Failures:
             return None
         if status == "failed":
             failure = self._store.failure(stage.fingerprint)
-            # The record may vanish between the two reads if the stage is restarted. Its label is
-            # that of the run that failed; other runs that share the stage have their own.
-            if failure is None:
-                return None
-            return f"'{failure['label']}' ({stage.fingerprint[:12]}): {failure['reason']}"
+            # The record is gone if the stage was restarted since. Its label is that of the run
+            # that failed; other runs that share the stage have their own.
+            if failure is not None:
+                return f"'{failure['label']}' ({stage.fingerprint[:12]}): {failure['reason']}"
         reasons = map(self.behind, stage.inputs.values())
         return next((reason for reason in reasons if reason is not None), None)
 

@@ -1,10 +1,7 @@
 """Controls: can a profile detect a difference between prompts?
 
-They are a table like any other (`Table.controls`), read from the store first, then from the
-published results, which count as long as every run shared with a table is still the same run.
-
 While a control of a kind of training has failed or has not run, verdicts on tables about prompts
-that use it are inadmissible. Rows are alike if their difference is shown to be smaller than a third
+that use it are inadmissible. Rows are alike if their difference is shown to be smaller than a share
 of what the oracle's choice gains (two one-sided tests); the control fails if they are shown to
 differ, and is open if neither is shown. An open control, or one that the profile cannot run, blocks
 nothing. Claims that compare ways to choose need the choosing controls as well: the oracle's choice
@@ -43,21 +40,15 @@ FEWEST_SEEDS = 3
 
 @dataclass(frozen=True)
 class Controls:
-    """The controls of a profile.
-
-    Attributes:
-        scores: The scores of their rows.
-        checked: Their results, in declared order.
-        runs: Fingerprint of each judged run by (`run/profile/seed`, column); empty from a store.
-        accuracies: Whether each reward model orders each held-out pair right, by row of the table
-            that studies them.
-    """
+    """The controls of a profile."""
 
     table: Table
     scores: RunScores
     checked: tuple[CheckedControl, ...]
     runs: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    """Fingerprint of each published run by (`run/profile/seed`, column)."""
     accuracies: Callable[[], Mapping[str, Scores]] = dict
+    """Returns whether each reward model orders each held-out pair right, by row of their table."""
 
     def why_not_better(self, needs: Manipulation) -> str | None:
         """Return why a reward model is not shown to be better than another, or None if it is."""
@@ -77,10 +68,7 @@ class Controls:
         )
 
     def why_not(self, training: TrainingKind) -> str | None:
-        """Return why verdicts on a kind of training are inadmissible, or None if they are not.
-
-        All its controls must have passed, a dose-response among them, but not those of choosing.
-        """
+        """Return why verdicts on a kind of training, those of choosing aside, are inadmissible."""
         own = [
             control
             for control in self.checked
@@ -92,7 +80,7 @@ class Controls:
         return why
 
     def why_not_choosing(self, training: TrainingKind) -> str | None:
-        """Return why verdicts on choosing prompts are inadmissible, or None if they are not."""
+        """Return why verdicts on choosing prompts are inadmissible."""
         known = {control.id: control for control in self.checked}
         needed = choosing(training)
         why = _stopped([known[name] for name in needed if name in known], "controls")
@@ -121,10 +109,7 @@ CHOOSING = "choose-"
 
 
 def choosing(training: TrainingKind) -> tuple[str, ...]:
-    """Return the ids of the controls required by claims that compare ways to choose.
-
-    Offline, the choice is of parents and of human prompts; online, of prompts in the buffer.
-    """
+    """Return the ids of the controls required by claims that compare ways to choose."""
     which = ("", "-worst", "-shuffled")
     if training == "online":
         return tuple(f"{CHOOSING}parents{end}-online" for end in which)
@@ -227,7 +212,7 @@ def in_standard_errors(mean: float, error: float) -> float:
 
 
 class KnownControls:
-    """A profile's controls, loaded once: from the store if possible, else the published ones."""
+    """A profile's controls, loaded once."""
 
     def __init__(
         self, profile: Profile, store: Store | None, published: Path | None = None
@@ -240,7 +225,7 @@ class KnownControls:
     def beside(self, runs: Iterable[tuple[str, str]] = ()) -> Controls | None:
         """Return the controls that apply to a table with such judged runs and their columns.
 
-        Published controls that have another fingerprint for a shared run do not.
+        They are those of the store, or else published ones that have no other fingerprint of a run.
         """
         stored = self.stored
         if stored is not None and any(c.state in ("passed", "failed") for c in stored.checked):

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 Numbers = dict[str, float | None]
 """Facts of one seed; None if a stage does not record one."""
 
-
 _ROUNDING = 1e-9
 """Distance of a best from a mean reward that is only rounding."""
 
@@ -380,13 +379,15 @@ def _prompts_of(stage: Stage) -> tuple[str, str]:
 def _distances(run: Run, runs: TableRuns, store: Store, answered: Mapping[str, Stage]) -> Numbers:
     """Return distances that show whether a creator drifts toward the benchmarks' prompts."""
     mask = _mask_of(runs.profile.prompts.source, world_of(runs.profile).prompts.shown_word)
+
+    def words(stage: Stage) -> Bigrams:
+        file, column = _prompts_of(stage)
+        return _bigrams(store.file(stage.fingerprint, file), column, mask)
+
     stages = {"to_seed": run.iterations[0].prompts}
     stages |= {f"to_{name}": answers for name, answers in answered.items()}
-    trained = _bigrams(run.last_prompts, store, mask)
-    return {
-        name: jensen_shannon(trained, _bigrams(stage, store, mask))
-        for name, stage in stages.items()
-    }
+    trained = words(run.last_prompts)
+    return {name: jensen_shannon(trained, words(stage)) for name, stage in stages.items()}
 
 
 @functools.cache
@@ -394,13 +395,8 @@ def _mask_of(source: str, mask: Mask) -> Mask:
     return functools.cache(mask)
 
 
-def _bigrams(stage: Stage, store: Store, mask: Mask) -> Bigrams:
-    file, column = _prompts_of(stage)
-    return _bigrams_in(store.file(stage.fingerprint, file), column, mask)
-
-
 @functools.lru_cache(maxsize=1024)
-def _bigrams_in(path: Path, column: str, mask: Mask) -> Bigrams:
+def _bigrams(path: Path, column: str, mask: Mask) -> Bigrams:
     texts = _read(path, column)
     return bigrams(last_asked(texts) if column == "conversation" else texts, mask)
 
@@ -420,8 +416,6 @@ def _answered(runs: TableRuns, store: Store) -> dict[str, Stage]:
 
 def last_asked(conversations: Iterable[str]) -> list[str]:
     """Return the last user message of each conversation, a JSON list of messages."""
-    found = []
-    for conversation in conversations:
-        asked = [it["content"] for it in json.loads(conversation) if it["role"] == "user"]
-        found.append(str(asked[-1]) if asked else "")
-    return found
+    asked = ([it["content"] for it in json.loads(own) if it["role"] == "user"]
+             for own in conversations)  # fmt: skip
+    return [str(texts[-1]) for texts in asked]

@@ -1,14 +1,10 @@
 """Results of a league of selectors: which beat uniform sampling on the same budget, if any.
 
 A row's area is its mean score over the budget, by the trapezoidal rule over the marks at which it
-was judged, minus the score before training. It is a weighted sum of per-prompt scores, so it is
-compared with that of uniform sampling like any score: paired by seed and prompt, with p-values
-Holm-adjusted over the league's methods; rows are alike if the whole 95% interval lies within the
-declared margin.
-
-A league ranks nothing unless its controls hold: the oracle's choices must be above uniform sampling
-and prompts that cannot teach below it, both intervals excluding zero, and uniform sampling with
-other random numbers must be neither. With one seed nothing is compared.
+was judged, minus the score before training: a weighted sum of per-prompt scores, so that it is
+compared with that of uniform sampling like any score. Nothing is ranked unless the controls hold:
+the oracle's choices are above uniform sampling and prompts that cannot teach below it, and uniform
+sampling with other random numbers is neither.
 """
 
 from __future__ import annotations
@@ -23,6 +19,7 @@ import numpy as np
 
 from harness.registry.schema import LeagueRows, Table
 from harness.report import view
+from harness.report.controls import FEWEST_SEEDS
 from harness.report.model import FoundLeague, LeagueMember, LeagueVerdict
 from harness.report.plots import INK, MUTED, OURS, PAGE_WIDTH, Picture, Target, canvas, plain_frame
 from harness.report.results import Results
@@ -30,9 +27,6 @@ from harness.report.scores import ALPHA, RunScores
 from harness.report.view import APPLIES_NOT, Block, probability, signed
 from harness.statistics import Interval, ScoreMatrix, Scores, holm, mean_interval, weighted_sum
 from harness.words import counted
-
-FEWEST_SEEDS = 3
-"""Minimum number of seeds to rank anything; with fewer the standard error is a guess."""
 
 
 def leagues_of(table: Table, rows: Collection[str], scores: RunScores) -> tuple[FoundLeague, ...]:
@@ -74,8 +68,8 @@ def _found(league: LeagueRows, rows: Sequence[str], scores: RunScores) -> FoundL
         verdict: LeagueVerdict = "missing"
         if own is not None:
             verdict = "no method" if row in league.no_methods else "open"
-        if why is None and gain is not None and row in adjusted:
-            verdict = _verdict(gain, adjusted[row], league.margin)
+        if why is None and row in adjusted:
+            verdict = _verdict(gains[row], adjusted[row], league.margin)
         members.append(LeagueMember(
             row=row,
             verdict=verdict,
@@ -128,20 +122,16 @@ def _overtakes(curve: Sequence[Scores], uniform: Sequence[Scores]) -> float | No
 def _said(league: LeagueRows, members: Sequence[LeagueMember], why: str | None) -> str:
     if why is not None:
         return f"Inadmissible, nothing is ranked: {why}."
-    of: dict[str, list[str]] = {}
-    for own in members:
-        of.setdefault(own.verdict, []).append(own.row)
-
-    def told(verdict: str, words: str) -> str:
-        rows = of.get(verdict, [])
-        return f"{len(rows)} {words}" + (f" ({', '.join(rows)})" if rows else "")
-
-    alike = told("alike", f"alike within {league.margin:g}")
-    parts = [told("above", "above even draws"), told("below", "below"), alike]
-    parts += [f"{len(of.get('open', []))} that cannot be told from them"]
-    missing = len(of.get("missing", []))
+    words = {"above": "above even draws", "below": "below",
+             "alike": f"alike within {league.margin:g}"}  # fmt: skip
+    verdicts, parts = [own.verdict for own in members], []
+    for verdict, text in words.items():
+        rows = [own.row for own in members if own.verdict == verdict]
+        parts.append(f"{len(rows)} {text}" + (f" ({', '.join(rows)})" if rows else ""))
+    parts.append(f"{verdicts.count('open')} that cannot be told from them")
+    missing = verdicts.count("missing")
     lacking = f"; {missing} have not run" if missing else ""
-    methods = sum(own.verdict != "no method" for own in members)
+    methods = len(members) - verdicts.count("no method")
     least = [own.detectable for own in members if own.detectable is not None]
     return (
         f"On equal budgets, of {counted(methods, 'selector')}: {', '.join(parts)}{lacking}; a "

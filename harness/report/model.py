@@ -9,6 +9,7 @@ from pydantic import ConfigDict, Field
 
 from harness.registry.claims import Mark
 from harness.registry.schema import Column, Id, Row, Table
+from harness.statistics import Interval
 from harness.statistics.comparisons import RankCorrelation
 from harness.strict import Strict
 
@@ -291,6 +292,10 @@ class Estimate(Part):
     high: float
     detectable: float | None = None
     """Smallest size that would have been found with 80% power; null with one seed."""
+
+    @classmethod
+    def of(cls, own: Interval, detectable: float | None = None) -> Estimate:
+        return cls(mean=own.mean, low=own.low, high=own.high, detectable=detectable)
 
 
 class Verdict(Part):

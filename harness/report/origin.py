@@ -1,14 +1,13 @@
 """Provenance of a table's numbers: models, judges, creators, and the code that computed them.
 
-Models, creator, and judge come from the settings of the planned stages, where they are part of each
-result's key. Code and library versions come from the manifests of finished stages; they are not
-part of the key, so a table can have several, and all are listed.
+Models come from the settings of the planned stages. Versions come from the manifests of finished
+stages; they are not part of a result's key, so a table can have several, and all are listed.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from harness.pipeline.factory import reward_models_named
@@ -64,26 +63,23 @@ def _judge(stage: Stage, store: Store) -> str:
 def chooses_by_metric(stage: Stage) -> bool:
     online = stage.settings.get("online")
     if isinstance(online, Mapping):
-        asked = {"prompts": "eva", "oracle": None}
-        own = {name: online.get(name) for name in asked}
-        return own == asked and online.get("metric") != "uniform"
+        of_eva = online.get("prompts") == "eva" and online.get("oracle") is None
+        return of_eva and online.get("metric") != "uniform"
     return stage.kind == "select" and stage.settings["metric"] != "uniform"
 
 
-def _with_weights(names: Iterable[str], stages: Iterable[Stage], store: Store) -> Iterator[str]:
+def _with_weights(names: Iterable[str], stages: Sequence[Stage], store: Store) -> Iterator[str]:
     """Yield reward model names, with the weights' verification status for published models."""
-    said: dict[str, str] = {}
-    for stage in stages:
-        name = stage.settings.get("reward_model")
-        if stage.kind != "annotate" or name is None or name in said:
-            continue
-        if store.status(stage.fingerprint) == "done":
-            weights = stage_summary(store, stage).get("weights")
-            said |= {} if weights is None else {str(name): str(weights)}
     for name in names:
+        said = (
+            stage_summary(store, stage).get("weights")
+            for stage in stages
+            if stage.kind == "annotate" and stage.settings.get("reward_model") == name
+            if store.status(stage.fingerprint) == "done"
+        )
+        weights = next(filter(None, said), "embedded")
         # Embedded models ship with the package; there is nothing to verify.
-        known = said.get(name) not in (None, "embedded")
-        yield f"{name} (weights: {said[name]})" if known else name
+        yield name if weights == "embedded" else f"{name} (weights: {weights})"
 
 
 def stage_summary(store: Store, stage: Stage) -> dict[str, Any]:
@@ -107,7 +103,7 @@ def made_by(run: Run) -> list[Stage]:
 
 def makers_of(runs: Iterable[Run], store: Store) -> dict[str, tuple[str, ...]]:
     """Return the `Cell` fields naming the models that made the runs' policies or prompts."""
-    stages = list({stage.fingerprint: stage for run in runs for stage in made_by(run)}.values())
+    stages = [stage for run in runs for stage in made_by(run)]
     named = _with_weights(reward_models_named(stages), stages, store)
     return {"reward_models": tuple(named), "creators": _settings(stages, None, "creator")}
 

@@ -1,8 +1,4 @@
-"""Render reports for the terminal and as Markdown and JSON.
-
-Text comes from `harness.report.view` and tables from `harness.report.blocks`; HTML is
-`harness.report.page`. Terminal output fits in 80 columns.
-"""
+"""Render reports for the terminal, in 80 columns, and as Markdown and JSON."""
 
 from __future__ import annotations
 
@@ -32,18 +28,12 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
 
-WIDTH = 80
-"""Text width when not writing to a terminal."""
-
-WIDEST = 100
-"""Maximum line width; in wider lines, numbers are hard to match to their row's name."""
+WIDTH, WIDEST = 80, 100
+"""Columns when not writing to a terminal, and at most."""
 
 
 def print_report(results: Results, console: Console, full: bool = True) -> None:
-    """Print the report of a table; in full with all columns, facts and assumptions.
-
-    The short form is the answer, the main column, and a line on seeds, intervals and controls.
-    """
+    """Print the report of a table; in short the answer, the main column, and a line on the rest."""
     # The margin keeps a break at the edge or a combining character from making a line too long.
     print_parts(_parts(results, full), console, margin=2)
 

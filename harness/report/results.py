@@ -22,29 +22,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Results:
-    """What was measured of a table at a profile: whatever is shown of it is a function of this.
-
-    Attributes:
-        report: The numbers, as pure data; of a store, without facts.
-        measured: The per-prompt scores.
-        judge: Returns the verdicts on claims about its rows; the place is their table or figure.
-        read_facts: Reads the facts of its rows.
-        runs: Its runs and the store that has them, if it is from one.
-        folder: Where it is published, if it is from there.
-        absent: Why rows have no numbers, except rows that simply have not run.
-        calibrations: The latest calibration of each real judge that the columns read, by benchmark.
-    """
+    """What was measured of a table at a profile: whatever is shown of it is a function of this."""
 
     table: Table
     profile: Profile
     report: Report
+    """The numbers; of a store, without facts."""
     judge: Callable[[Sequence[Claim], str], Sequence[Verdict]]
+    """Returns the verdicts on claims about its rows; the place is their table or figure."""
     measured: Measured = field(default_factory=dict)
     read_facts: Callable[[], Sequence[RowFacts]] = tuple
     runs: tuple[TableRuns, Store] | None = None
+    """Its runs and the store that has them, if it is from one."""
     folder: Path | None = None
+    """Where it is published, if it is from there."""
     absent: Mapping[str, str] = field(default_factory=dict)
+    """Why rows have no numbers, except rows that simply have not run."""
     calibrations: Mapping[str, Calibration | None] = field(default_factory=dict)
+    """The latest of each real judge that the columns read, by benchmark."""
 
     @cached_property
     def scores(self) -> RunScores:
@@ -56,7 +51,7 @@ class Results:
 
     @cached_property
     def facts(self) -> Sequence[RowFacts]:
-        """What the stages of every row record besides scores, which requires reading them all."""
+        """What the stages of every row record besides scores: reading them takes a while."""
         return self.read_facts()
 
     @property

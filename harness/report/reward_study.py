@@ -27,10 +27,7 @@ if TYPE_CHECKING:
     from harness.pipeline.runs import TableRuns
 
 CALLED = {"accuracy": "accuracy", "best_of_n": "best of {n}", "gain": "gain"}
-"""Display names of the measures."""
-
 PAIRS = (("accuracy", "gain"), ("accuracy", "best_of_n"), ("best_of_n", "gain"))
-"""The measures that are correlated."""
 
 
 def read_study(runs: TableRuns, store: Store) -> Measured:
@@ -105,7 +102,7 @@ def _values(measured: Measured, model: StudiedModel, study: Study) -> dict[str, 
 
 
 def agreements(study: Study, full: bool = False) -> list[str]:
-    """Return the rank correlations as text; `full` adds the interval over models and p."""
+    """Return the rank correlations as text; `full` adds p and the interval over models."""
     said = []
     for it in study.agreements:
         if (found := it.found) is None:

@@ -16,13 +16,7 @@ from harness.registry.profile import Profile, benchmark_of
 from harness.registry.schema import PROMPT_SCORES, Row, Table
 from harness.report.model import ReportColumn, ReportRow
 from harness.runtime import Store
-from harness.statistics import (
-    NestedScores,
-    ScoreMatrix,
-    Scores,
-    mean_interval,
-    paired_difference,
-)
+from harness.statistics import NestedScores, ScoreMatrix, Scores, mean_interval, paired_difference
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -83,19 +77,16 @@ def read_wanted(
     for stage, keys in by_stage.items():
         if store.status(stage) == "done":
             found = read_values(store.file(stage, "scores.parquet"), "column")
-            for key in keys:
-                if (key[2],) in found:
-                    # Same order as in a published file, so that results match to the last digit.
-                    measured[key] = dict(sorted(found[key[2],].items()))
+            # Same order as in a published file, so that results match to the last digit.
+            known = (key for key in keys if (key[2],) in found)
+            measured |= {key: dict(sorted(found[key[2],].items())) for key in known}
     return measured
 
 
 class RunScores:
-    """The scores of runs, as the statistics functions take them, and numbers computed from them.
+    """The scores of runs, or of a table's rows and columns, and numbers computed from them.
 
-    With a table's rows and columns, `runs` has each row's runs by column, and `reads` the score of
-    each column. Prompts that are scored themselves are nested in seeds; a benchmark's prompts are
-    the same for every seed and thus crossed with them.
+    Prompts that are scored themselves are nested in seeds; a benchmark's are crossed with them.
     """
 
     def __init__(
@@ -105,11 +96,9 @@ class RunScores:
         rows: Iterable[ReportRow] = (),
         columns: Iterable[ReportColumn] = (),
     ) -> None:
-        rows = tuple(rows)
         self.measured, self.seeds = measured, tuple(seeds)
-        self.runs = {row.id: row.runs for row in rows}
+        self._rows = {row.id: row for row in rows}
         self.reads = {column.id: column.score for column in columns}
-        self._baselines = {row.id: row.baseline for row in rows}
         self._known: dict[tuple[str, str], Scores | None] = {}
 
     @classmethod
@@ -133,10 +122,7 @@ class RunScores:
         return self._known[run, score]
 
     def of_gain(self, run: str | None, baseline: str | None, score: str) -> Numbers:
-        """Return a run's numbers, including its gain if the baseline has every seed.
-
-        The gain is paired by seed and prompt; by seed alone if prompts are scored.
-        """
+        """Return a run's numbers, including its gain if the baseline has every seed."""
         own, base = self.of_run(run, score), self.of_run(baseline, score)
         if own is None:
             return Numbers()
@@ -148,7 +134,8 @@ class RunScores:
         return Numbers(mean.mean, mean.low, mean.high, gain.mean, gain.low, gain.high, least)
 
     def run(self, row: str | None, column: str) -> str | None:
-        return None if row is None else self.runs.get(row, {}).get(column)
+        own = self._rows.get(row or "")
+        return None if own is None else own.runs.get(column)
 
     def of(self, row: str, column: str) -> Scores | None:
         """Return the scores behind a cell, or None if a seed is missing."""
@@ -156,8 +143,8 @@ class RunScores:
 
     def numbers(self, row: str, column: str) -> Numbers:
         """Return a cell's numbers, including the gain over its row's baseline."""
-        run, base = (self.run(it, column) for it in (row, self._baselines.get(row)))
-        return self.of_gain(run, base, self.reads[column])
+        base = self.run(self._rows[row].baseline, column)
+        return self.of_gain(self.run(row, column), base, self.reads[column])
 
 
 # --- Files ---

@@ -2,19 +2,16 @@
 
     supported     every statement of the claim is shown
     contradicted  a statement is refuted
-    inconclusive  neither; the verdict says which margin would have been found, and whether the
-                  interval excludes the claim, or an effect of the paper's size
+    inconclusive  neither
     inadmissible  no outcome would say anything: controls have not passed, a reward model is not
                   shown to be the better one, or nothing that is compared can differ
     not_run       a score it needs is missing, or no column measures it
 
-The paper's points are never compared with ours. The paper's margin is expressed as a share of a
-gain that the paper prints, and the same share of our gain is an effect of the paper's size. The
-gain is that of the claim's upper row over its baseline; of two gains, the one said to be larger. If
-the claim is about that very gain, using it would be circular (Hoenig and Heisey, 2001, The American
-Statistician 55(1)), and the unit is the largest other gain that the paper prints over that baseline
-in the column. There is no size if the paper prints no gain above its rounding, if ours is not above
-zero, or if the printed numbers contradict the claim.
+An effect of the paper's size is the paper's margin as a share of a gain that it prints, and the
+same share of our gain: that of the claim's upper row over its baseline, or of two gains the one
+said to be larger. If the claim is about that very gain, using it would be circular (Hoenig and
+Heisey, 2001, The American Statistician 55(1)), and the largest other gain that the paper prints
+over that baseline in the column takes its place.
 
 A table's primary claim is tested at 5%; its other claims are Holm-corrected as one family of every
 declared testable claim, run or not, so running fewer rows makes nothing easier to show. Intervals
@@ -44,14 +41,7 @@ from harness.registry.schema import Table
 from harness.report.model import Cell, Estimate, Scale, Verdict, VerdictWord
 from harness.report.results import Results
 from harness.report.scores import ALPHA, POWER
-from harness.statistics import (
-    Interval,
-    Scores,
-    conjunction,
-    holm,
-    mean_interval,
-    weighted_sum,
-)
+from harness.statistics import Interval, Scores, conjunction, holm, mean_interval, weighted_sum
 
 ALL_ALIKE = "the rows compared all have one and the same score"
 NO_CHANCE = "the margin is the same for every prompt and seed, so that chance was not measured"
@@ -262,7 +252,7 @@ def _tested(claim: Claim, results: Results, level: float, inadmissible: str | No
         return ClaimTest(("inadmissible", alike))
     made = ClaimTest(None if inadmissible is None else ("inadmissible", inadmissible))
     if len(results.report.seeds) == 1:
-        return replace(made, estimate=_estimate(mean_interval(shown[0])))
+        return replace(made, estimate=Estimate.of(mean_interval(shown[0])))
     margin, within = _margin(test, results), _is_within(test)
     statements = [mean_interval(it) for it in _statements(test, shown, margin)]
     result = conjunction(statements)
@@ -272,7 +262,7 @@ def _tested(claim: Claim, results: Results, level: float, inadmissible: str | No
     sought, said = _sought(claim, test, results)
     return replace(
         made,
-        estimate=_estimate(ours, max(it.detectable(level, power) for it in statements)),
+        estimate=Estimate.of(ours, max(it.detectable(level, power) for it in statements)),
         margin=None if margin is None else margin.mean,
         about=_about(test, at, margin),
         p=result.p_value,
@@ -283,10 +273,6 @@ def _tested(claim: Claim, results: Results, level: float, inadmissible: str | No
         sought_as=said,
         excludes=_excluded(test.sign, statements, ours, sought),
     )
-
-
-def _estimate(ours: Interval, detectable: float | None = None) -> Estimate:
-    return Estimate(mean=ours.mean, low=ours.low, high=ours.high, detectable=detectable)
 
 
 def _excluded(
@@ -300,10 +286,7 @@ def _excluded(
 
 
 def _sought(claim: Claim, test: Measurable, results: Results) -> tuple[float | None, str | None]:
-    """Return the size of the paper's effect in our units, if any, and how it was found.
-
-    Both are None if the claim is that rows are alike, or has no printed margin.
-    """
+    """Return the size of the paper's effect in our units, if any, and how it was found."""
     printed = printed_margin(claim, test)
     if printed is None or _is_within(test):
         return None, None
@@ -342,10 +325,9 @@ Gain = tuple[str, str, str]
 
 
 def _unit(test: Measurable, table: Table) -> tuple[Gain, float | None] | None:
-    """Return the gain that the paper's margin is a share of, and its size in the paper.
+    """Return the gain that the paper's margin is a share of, if any, and its size in the paper.
 
-    None if the paper prints no such gain. The size is None if it exceeds zero by no more than the
-    rounding error of the two printed values.
+    The size is None if it exceeds zero by no more than the rounding of the printed values.
     """
     if isinstance(test, CompareGains):
         upper = test.left if test.sign > 0 else test.right
@@ -353,10 +335,8 @@ def _unit(test: Measurable, table: Table) -> tuple[Gain, float | None] | None:
     else:
         gains = _gains_over(test, table)
     known = [(*found, gain) for gain in gains if (found := _printed(gain, table)) is not None]
-    if not known:
-        return None
-    size, rounding, gain = max(known)
-    return gain, size if size > rounding else None
+    size, rounding, gain = max(known, default=(0.0, 0.0, None))
+    return None if gain is None else (gain, size if size > rounding else None)
 
 
 def _gains_over(test: Compare | Trend | BestOf, table: Table) -> list[Gain]:

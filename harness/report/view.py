@@ -9,6 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from harness.registry.schema import Column
 from harness.report.model import Cell, LeagueMember, Origin, Power, Report, State
@@ -34,11 +35,7 @@ SCALES = {"toy": f"toy: {_COMPARED}", "reduced": f"reduced: {_COMPARED}", "paper
 
 @dataclass(frozen=True)
 class Block:
-    """A part of a report as text: notes, a small table, and list items.
-
-    The first entry of a row is its name, the others are figures. A line break in a column heading
-    may be rendered as a space.
-    """
+    """A part of a report as text: notes, a small table of names and figures, and list items."""
 
     title: str
     notes: tuple[str, ...] = ()
@@ -244,6 +241,14 @@ def state_words(name: State, done: int, asked: int) -> str:
     if name == "partial":
         return f"{done}/{asked} seeds"
     return name.replace("_", " ")
+
+
+def setting_text(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return ", ".join(map(setting_text, value))
+    if isinstance(value, bool) or value is None:
+        return {True: "yes", False: "no", None: "none"}[value]
+    return str(value)
 
 
 def heading(results: Results) -> str:

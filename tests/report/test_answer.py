@@ -95,9 +95,7 @@ def test_the_answer_is_the_same_on_the_readme_and_in_the_findings(answer: Answer
         assert wanted in page.read_text(encoding="utf-8")
 
 
-def test_the_answer_is_the_same_on_the_page_and_in_json(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_the_answer_is_the_same_on_the_page_and_in_json(capsys: pytest.CaptureFixture[str]) -> None:
     """Of all that is published at `micro`."""
     profile = named_profile("micro")
     tables = published_tables(all_tables().values(), profile, results_dir())

@@ -389,8 +389,7 @@ def test_a_control_of_choosing_that_has_not_run_bars_and_one_that_cannot_does_no
 
 
 @pytest.mark.parametrize(
-    "changed",
-    [{"share": None}, {"rows": ["1x", "3x"]}, {"kind": "rising"}, {"kind": "alike"}],
+    "changed", [{"share": None}, {"rows": ["1x", "3x"]}, {"kind": "rising"}, {"kind": "alike"}]
 )
 def test_a_share_belongs_to_three_rows_of_a_gain_that_is_less(changed: dict[str, object]) -> None:
     given = {"id": "off-target", "training": "offline", "column": "ah_wr", "kind": "less",

@@ -129,9 +129,7 @@ def test_a_trend_of_prompts_is_judged_step_by_step_and_says_what_is_by_construct
     assert quality.text == "contradicted (toy, by construction)"
 
 
-def test_the_report_says_how_prompts_are_compared(
-    store: Store,
-) -> None:
+def test_the_report_says_how_prompts_are_compared(store: Store) -> None:
     report = stored(filled(store), store)
     assert "gains are paired by seed" in dict(facts(report))["Intervals"]
     complexity, _ = column_blocks(report)

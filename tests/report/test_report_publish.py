@@ -31,13 +31,7 @@ from toy_tables import (
 from harness.errors import HarnessError
 from harness.report.build import published_tables
 from harness.report.page.examples import FILE, examples_in, examples_of, read_examples
-from harness.report.publication import (
-    IndexEntry,
-    Publication,
-    Refused,
-    read_index,
-    read_published,
-)
+from harness.report.publication import IndexEntry, Publication, Refused, read_index, read_published
 from harness.report.publish import TABLE, outputs_behind, publish, recomputed, table_extent
 from harness.report.verify import verify
 from harness.runtime import Store

@@ -16,12 +16,7 @@ from toy_tables import DECLARATION, judge_of, stored, toy_runs, write_scores, wr
 
 from harness.evaluation.calibration import Calibration, record_path
 from harness.report import view
-from harness.report.blocks import (
-    column_blocks,
-    fact_blocks,
-    number_blocks,
-    summary_blocks,
-)
+from harness.report.blocks import column_blocks, fact_blocks, number_blocks, summary_blocks
 from harness.report.model import Report
 from harness.report.render import as_json, as_markdown, as_text, escape
 from harness.report.results import Results

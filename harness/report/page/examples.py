@@ -29,12 +29,8 @@ if TYPE_CHECKING:
     from harness.pipeline.runs import TableRuns
 
 FILE = "examples.json"
-"""The file with a published table's examples; older publications lack it."""
-
 Rows = list[dict[str, Any]]
-
 Facts = tuple[tuple[str, str], ...]
-"""Facts about a prompt: pairs of name and text."""
 
 OFFLINE_RULE = (
     "The first, the middle and the last prompt in the order in which the creator drew them."
@@ -118,7 +114,6 @@ def write_examples(examples: Examples, folder: Path) -> None:
 
 
 def read_examples(path: Path) -> Examples | None:
-    """Read examples from a file, or return None if it does not exist."""
     try:
         return Examples.model_validate_json(path.read_bytes())
     except FileNotFoundError:
@@ -133,17 +128,13 @@ def _shown_runs(table_runs: TableRuns, store: Store, *, online: bool) -> Iterato
     rows, shown = sorted(table_runs.rows, key=lambda row: row.id != left), set()
     for row, column in itertools.product(rows, table_runs.table.columns):
         run = table_runs.runs[row.run_id(column), table_runs.seeds[0]]
-        if run.run_id in shown or run.recipe.is_online != online or not _evolves(run):
+        of_eva = run.recipe.online is not None and run.recipe.online.prompts == "eva"
+        evolves = of_eva if online else "evolve" in creator_stages(run)
+        if run.run_id in shown or run.recipe.is_online != online or not evolves:
             continue
         if all(store.status(stage.fingerprint) == "done" for stage in made_by(run)):
             shown.add(run.run_id)
             yield row.id, run
-
-
-def _evolves(run: Run) -> bool:
-    if run.recipe.online is not None:
-        return run.recipe.online.prompts == "eva"
-    return "evolve" in creator_stages(run)
 
 
 def _lineages(table_runs: TableRuns, store: Store, *, online: bool) -> Iterator[Lineage]:
@@ -222,15 +213,11 @@ def _online(run: Run, store: Store) -> Chains:
 
 
 def _read(store: Store, stage: Stage, file: str) -> Rows:
-    """Return the rows of a stage's file, verified."""
     return read_rows(store.file(stage.fingerprint, file))
 
 
 def _answers(store: Store, annotate: Stage) -> dict[str, tuple[RewardedAnswer, ...]]:
-    """Return each prompt's answers with rewards, the best and worst marked as a pair would be.
-
-    Ties go to the first; if all rewards are equal, none is marked, as there is nothing to learn.
-    """
+    """Return each prompt's answers with rewards, the best and worst marked as a pair would be."""
     rewards = {
         (r["prompt_id"], r["sample"]): r["reward"]
         for r in _read(store, annotate, "rewards.parquet")

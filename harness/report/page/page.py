@@ -1,9 +1,7 @@
 """The page as HTML: one file that contains its style, pictures and one short script.
 
 The templates escape all text. As a second line of defense, the page's content security policy
-forbids all requests and all scripts but its own, identified by digest. The page can be read without
-the script, which filters and sorts the claims. Numbers are formatted by `harness.report.view`, as
-on the terminal.
+forbids all requests and all scripts but its own, identified by digest.
 """
 
 from __future__ import annotations
@@ -256,13 +254,9 @@ def _where(entry: Deviation, profile: Profile) -> str:
 def _value(kind: str, value: Any, profile: Profile) -> str:
     if kind == "absent":
         return f"not part of {profile.name}"
-    if isinstance(value, tuple | list):
-        if not value:
-            return "set by each row"
-        value = ", ".join(map(str, value))
-    if value is None or isinstance(value, bool):
-        value = {True: "yes", False: "no", None: "none"}[value]
-    return f"{value} by default" if kind == "default" else str(value)
+    if value in ((), []):
+        return "set by each row"
+    return view.setting_text(value) + (" by default" if kind == "default" else "")
 
 
 # --- Texts ---

@@ -49,10 +49,9 @@ def drawn_figures(
 
 
 def published_pictures(profile_results: Path, tables: Collection[str]) -> Iterator[Picture]:
-    """Yield a profile's published pictures that belong to no table, in order of their folders.
+    """Yield a profile's published pictures that belong to no table.
 
-    A figure's picture needs the tables that its rows are from; other pictures need all published
-    tables.
+    A figure's needs the tables that its rows are from; other pictures need all published tables.
     """
     folders = {
         profile_results / name: KINDS[entry.kind]
