@@ -20,6 +20,9 @@ QUIET = {
     "VLLM_NO_USAGE_STATS": "1",
 }
 
+SECRETS = ("KEY", "TOKEN", "SECRET", "PASSWORD")
+"""Suffixes of environment variables that leave no process: not to nodes, not to servers."""
+
 _THREADS = (
     "OMP_NUM_THREADS",
     "MKL_NUM_THREADS",

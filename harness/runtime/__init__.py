@@ -24,15 +24,8 @@ from harness.runtime.plan import (
     StageStarted,
     Tally,
 )
-from harness.runtime.stage import (
-    CurvePoint,
-    FingerprintError,
-    Json,
-    Stage,
-    StageContext,
-    canonical_json,
-)
-from harness.runtime.store import STATES, State, Store
+from harness.runtime.stage import Json, Stage, StageContext
+from harness.runtime.store import STATES, Store
 
 __all__ = [
     "STATES",
@@ -42,7 +35,6 @@ __all__ = [
     "EngineOptions",
     "Event",
     "FailureRecord",
-    "FingerprintError",
     "Interrupted",
     "Json",
     "Manifest",
@@ -50,7 +42,6 @@ __all__ = [
     "Needs",
     "RunOutcome",
     "Plan",
-    "CurvePoint",
     "Provenance",
     "Stage",
     "StageContext",
@@ -60,11 +51,9 @@ __all__ = [
     "StageProgress",
     "StageSkipped",
     "StageStarted",
-    "State",
     "Store",
     "StoreError",
     "Tally",
     "available_cores",
-    "canonical_json",
     "collect_provenance",
 ]

@@ -127,7 +127,7 @@ class Engine:
         return RunOutcome(tuple(run.finished), run.failed, run.skipped)
 
     def crew(self) -> Crew:
-        needs = self.all_needs
+        needs = self.needs or Needs(other=Need(self.threads))
         if self.where.engine == "local":
             environment = worker_environment(self.threads) | dict(self.environment)
             jobs = self.jobs or available_cores()
@@ -136,10 +136,6 @@ class Engine:
 
         asked = order(self.setup, self.threads, self.log_dir / "ray", self.environment)
         return RayCrew(asked, needs, self.jobs, self.store, self.where.ray_address)
-
-    @property
-    def all_needs(self) -> Needs:
-        return self.needs or Needs(other=Need(self.threads))
 
     @property
     def setup(self) -> WorkerSetup:

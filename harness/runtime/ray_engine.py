@@ -21,7 +21,7 @@ from typing import Any, TypedDict
 
 from harness.errors import HarnessError, UserError
 from harness.project import PACKAGE, work_dir
-from harness.quiet import QUIET, worker_environment
+from harness.quiet import QUIET, SECRETS, worker_environment
 from harness.runtime.crew import Crew, Need, Needs, await_release, visible_gpus
 from harness.runtime.manifest import available_cores, code_digest
 from harness.runtime.stage import Stage, StageRecord
@@ -151,9 +151,6 @@ def _connect(address: str | None, cpus: int) -> bool:
 def _died(reason: str, text: str = "", *, lost: bool = True) -> Message:
     return {"event": "died", "reason": reason, "traceback": text, "lost": lost}
 
-
-SECRETS = ("KEY", "TOKEN", "SECRET", "PASSWORD")
-"""Suffixes of environment variables that are never sent to nodes."""
 
 _CREDENTIALS = re.compile(r"://[^/\s]*@")
 

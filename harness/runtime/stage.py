@@ -173,7 +173,6 @@ class StageContext:
     )
     unfinished: Path | None = None
     hardware: Mapping[str, Json] = field(default_factory=dict)
-    kind: str = ""
     expect: Callable[[int], None] = field(default=lambda last: None, repr=False)
 
 

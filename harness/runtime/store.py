@@ -52,10 +52,9 @@ from harness.runtime.stage import PROGRESS, CurvePoint, Stage, StageRecord, read
 State: TypeAlias = Literal["done", "missing", "failed"]
 STATES: tuple[State, ...] = ("done", "missing", "failed")
 
-_FINGERPRINT = 64
+_FINGERPRINT = 64  # hex digits
 
 _SEED = re.compile(rb'"seed": ?([0-9]{1,10})\b')
-"""Length in hex digits."""
 
 
 class Store:
@@ -86,11 +85,6 @@ class Store:
             )
         return manifest
 
-    def open(self, fingerprint: str) -> Path:
-        """Return the folder of a done stage after verifying its files."""
-        self.verify(fingerprint)
-        return self._entry(fingerprint)
-
     def file(self, fingerprint: str, name: str) -> Path:
         """Return the path of one file of a done stage after verifying that file only."""
         manifest = self.manifest(fingerprint)
@@ -105,14 +99,14 @@ class Store:
             raise self._broken(fingerprint, fault, title_of(manifest))
         return path
 
-    def verify(self, fingerprint: str) -> None:
-        """Verify a done stage's manifest and files; each file is read once per process."""
-        manifest = self.manifest(fingerprint)
+    def open(self, fingerprint: str) -> Path:
+        """Return the folder of a done stage, verified; each file is read once per process."""
+        manifest, entry = self.manifest(fingerprint), self._entry(fingerprint)
         with explained(f"reading stage {fingerprint[:12]}", self.root):
-            entry = f"{self.root}/stages/{fingerprint[:2]}/{fingerprint}"
-            fault = self._digests.fault(entry, manifest["files"], MANIFEST)
+            fault = self._digests.fault(str(entry), manifest["files"], MANIFEST)
         if fault is not None:
             raise self._broken(fingerprint, fault, title_of(manifest))
+        return entry
 
     def check(self) -> list[str]:
         """Verify every entry and failure record; return the entries' fingerprints."""
@@ -120,7 +114,7 @@ class Store:
         with explained("reading the store", self.root):
             failed = sorted(path.stem for path in self.root.glob("failures/*.json"))
         broken = []
-        for check, fingerprints in ((self.verify, held), (self._recorded_failure, failed)):
+        for check, fingerprints in ((self.open, held), (self._recorded_failure, failed)):
             for fingerprint in fingerprints:
                 try:
                     check(fingerprint)
@@ -255,16 +249,6 @@ class Store:
         """Delete a stage's failure record, for example because it is about to run again."""
         with explained("clearing a failure", self.root):
             self._failure_path(fingerprint).unlink(missing_ok=True)
-
-    def discard(self, fingerprint: str) -> None:
-        """Remove a stage's entry, intact or broken, its unfinished work and its failure record."""
-        with (
-            explained(f"removing stage {fingerprint[:12]}", self.root),
-            self.claim(fingerprint, wait=True),
-        ):
-            self._set_aside(self._entry(fingerprint))
-            shutil.rmtree(self.unfinished(fingerprint), ignore_errors=True)
-            self.clear_failure(fingerprint)
 
     def unfinished(self, fingerprint: str) -> Path:
         """Return the folder for checkpoints that survive a crash; it need not exist."""

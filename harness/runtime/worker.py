@@ -254,7 +254,6 @@ class StageWorker:
                     report=report,
                     unfinished=self._store.unfinished(record["fingerprint"]),
                     hardware=self._setup["hardware"],
-                    kind=record["kind"],
                     expect=expect,
                 )
             )

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from harness.errors import UserError
-from harness.quiet import QUIET
+from harness.quiet import QUIET, SECRETS
 from harness.registry.serving import Served
 from harness.runtime.processes import HOST
 
@@ -205,9 +205,6 @@ SETTLING = {
 ON_A_PROCESSOR = ("--enforce-eager", "--no-enable-chunked-prefill")
 """Extra arguments of vLLM's CPU build: no compilation, and no chunked prefill, with which a seeded
 request would crash the server."""
-
-SECRETS = ("KEY", "TOKEN", "SECRET", "PASSWORD")
-"""Suffixes of environment variables withheld from servers."""
 
 
 def environment() -> dict[str, str]:

@@ -277,7 +277,7 @@ class Scene:
         assert self.outputs() == calm.outputs
         store = Store(self.work / "store")
         for name in calm.outputs:
-            store.verify(name)
+            store.open(name)
         self.check_once()
 
     def ends_as(self, calm: Calm, *command: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 from collections.abc import Mapping, Sequence
 
 import pytest
@@ -200,7 +201,7 @@ def test_a_column_is_summarised_whole_or_not_at_all(store: Store) -> None:
     )
     assert missing == ColumnSummary(column="gsm8k", scale="toy", rows=0, done=0)
 
-    store.discard(judge_of(runs, "base", 1, "ah_wr").fingerprint)
+    shutil.rmtree(store.path(judge_of(runs, "base", 1, "ah_wr").fingerprint))
     wins, *_ = summaries(runs, store)
     assert wins == ColumnSummary(column="ah_wr", scale="toy", rows=4, done=3)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -57,7 +58,7 @@ def make_holes(runs: TableRuns, store: Store) -> None:
     failed, lacking = (judge_of(runs, run, 0, "ah_wr") for run in ("base", "dpo-eva-uniform"))
     unrun = [judge_of(runs, "base", seed, "mt_avg") for seed in (0, 1)]
     for stage in (failed, lacking, *unrun):
-        store.discard(stage.fingerprint)
+        shutil.rmtree(store.path(stage.fingerprint))
     store.record_failure(failed, "the judge broke", "")
 
 

@@ -51,7 +51,8 @@ class ScriptedEngine(Engine):
     """An engine of a scripted crew."""
 
     def crew(self) -> Scripted:
-        self.made = Scripted(self.all_needs, 2)
+        assert self.needs is not None
+        self.made = Scripted(self.needs, 2)
         return self.made
 
 

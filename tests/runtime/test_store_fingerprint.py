@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import settings as options
 from hypothesis import strategies as st
 
-from harness.runtime import FingerprintError, Stage, canonical_json
+from harness.runtime import Stage
+from harness.runtime.stage import FingerprintError, canonical_json
 
 scalars = (
     st.none()

@@ -63,11 +63,6 @@ def test_unfinished_work_survives_a_failure_and_goes_with_success(tmp_path: Path
     with store.writing(STAGE) as output:
         (output / "model").write_text("whole")
     assert not folder.exists()
-    with held(folder):
-        pass
-    store.discard(FP)
-    assert not folder.exists()
-    assert store.status(FP) == "missing"
 
 
 def test_a_folder_has_one_user_and_the_next_when_that_is_killed(
