@@ -182,7 +182,7 @@ def served_engine(
     """Start a server for a policy and yield its engine; the server stops with the block."""
     with serving(installed, wanted, log) as server:
         engine = CompletionsEngine(
-            server.at.url,
+            server.url,
             wanted.name,
             renderer,
             concurrency=concurrency,

@@ -15,8 +15,7 @@ from pathlib import Path
 from harness.endpoint.access import MOST_CONCURRENCY
 from harness.errors import HarnessError
 from harness.pipeline.factory import Turn, Turns
-from harness.registry.profile import Profile
-from harness.registry.serving import ServedRole, variable
+from harness.registry.serving import ServedRole, Serving, variable
 from harness.runtime import (
     Awaited,
     Event,
@@ -30,7 +29,7 @@ from harness.runtime import (
 )
 from harness.runtime.stage import fingerprint_of
 from harness.serving.engines import identity
-from harness.serving.servers import At, Policy, Servers
+from harness.serving.servers import Policy, Servers
 from harness.worlds import lookup
 from harness.worlds.needs import policy_of
 from harness.worlds.real.models import identity_of
@@ -61,15 +60,18 @@ class ServedRun:
     failed: dict[Stage, str] = field(default_factory=dict)
     skipped: dict[Stage, str] = field(default_factory=dict)
 
+    @property
+    def serving(self) -> Serving:
+        """How the profile's models are served."""
+        assert self.turns.profile.serving is not None
+        return self.turns.profile.serving
+
     def run(self, stages: Sequence[Stage]) -> RunOutcome:
         """Compute stages, given in dependency order."""
-        serving, tell = self.turns.profile.serving, self.on_event
-        assert serving is not None
         self.logs.mkdir(parents=True, exist_ok=True)
+        tell = lambda what, s: self.on_event(Awaited(what, s))  # noqa: E731
         try:
-            with Servers(
-                serving, self.logs, _folder, lambda what, s: tell(Awaited(what, s))
-            ) as servers:
+            with Servers(self.serving, self.logs, _folder, tell) as servers:
                 for turn in self.turns.order(stages):
                     self._take(turn, servers)
         except (KeyboardInterrupt, Interrupted):
@@ -148,8 +150,8 @@ class ServedRun:
         else:
             policy = self._policy(first) if "policy" in roles else None
             with (
-                servers.hold(*roles, policy=policy) as at,
-                with_variables(variables(self.turns.profile, at)),
+                servers.hold(*roles, policy=policy) as urls,
+                with_variables(variables(self.serving, urls)),
             ):
                 yield
 
@@ -164,18 +166,16 @@ def _folder(model: str) -> Path:
     return lookup.resolve(identity_of(model))
 
 
-def variables(profile: Profile, at: Mapping[ServedRole, At]) -> dict[str, str]:
+def variables(serving: Serving, urls: Mapping[ServedRole, str]) -> dict[str, str]:
     """Return the environment variables that point workers to the servers started for them."""
     found: dict[str, str] = {}
-    for role, place in at.items():
-        if os.environ.get(variable(role, "URL")) or profile.serving is None:
-            continue  # the user points to another server
-        served = profile.serving.roles[role]
+    for role, url in urls.items():
+        served = serving.roles[role]
         model = None if served.model is None else identity_of(served.model)
         told = [identity(served.engine), served.numerics(), model]
         usual = {"CONCURRENCY": str(min(served.at_once, MOST_CONCURRENCY)), "PRICE": "0,0"}
         found |= {(n := variable(role, k)): os.environ.get(n, v) for k, v in usual.items()}
-        found[variable(role, "URL")] = place.url
+        found[variable(role, "URL")] = url
         found[variable(role, "CACHE_NAMESPACE")] = f"served/{fingerprint_of(told)}"
     return found
 

@@ -2,21 +2,20 @@
 
 A server runs until its GPU memory is needed for a role that does not fit next to it; the one that
 was used least recently is stopped first. Roles with identical engine and checkpoint share a server.
-A role whose address is in a variable is not served here. vLLM's compute processes outlive a killed
-server, so each server runs under a supervisor in its own session.
+vLLM's compute processes outlive a killed server, so each server runs under a supervisor in its own
+session.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from harness.errors import HarnessError, UserError
-from harness.registry.serving import ServedRole, Serving, variable
+from harness.errors import UserError
+from harness.registry.serving import ServedRole, Serving
 from harness.runtime.processes import HOST, Program, free_port, is_healthy
 from harness.serving.engines import Installed, ServedCheckpoint, command, environment, here
 
@@ -32,13 +31,6 @@ _TO_DIE_S = 30.0
 """Seconds to wait for the exit of a server that stopped responding."""
 
 _ROUNDING = 1e-6
-
-
-class At(NamedTuple):
-    """A role's address, and its model's name in requests."""
-
-    url: str
-    model: str
 
 
 class Policy(NamedTuple):
@@ -62,8 +54,8 @@ class EngineServer:
     end: ExitStack = field(default_factory=ExitStack)
 
     @property
-    def at(self) -> At:
-        return At(f"http://{HOST}:{self.port}/v1", self.wanted[1].name)
+    def url(self) -> str:
+        return f"http://{HOST}:{self.port}/v1"
 
     @property
     def answers(self) -> bool:
@@ -101,19 +93,11 @@ class Servers:
     @contextmanager
     def hold(
         self, *roles: ServedRole, policy: Policy | None = None
-    ) -> Iterator[dict[ServedRole, At]]:
-        """Serve the given roles within the block."""
-        at: dict[ServedRole, At] = {}
-        wanted: dict[ServedRole, _Wanted] = {}
-        for role in roles:
-            if url := os.environ.get(variable(role, "URL")):
-                at[role] = At(url, self._weights(role, policy)[0])
-            else:
-                wanted[role] = self._wanted(role, policy)
-        held = self._start(wanted)
-        at |= {role: each.at for role, each in held.items()}
+    ) -> Iterator[dict[ServedRole, str]]:
+        """Serve the given roles within the block; yield their addresses."""
+        held = self._start({role: self._wanted(role, policy) for role in roles})
         try:
-            yield at
+            yield {role: each.url for role, each in held.items()}
         except Exception as error:
             for each in held.values():
                 if not each.answers and each.program.dies(_TO_DIE_S):
@@ -121,22 +105,10 @@ class Servers:
             raise
 
     def _wanted(self, role: ServedRole, policy: Policy | None) -> _Wanted:
-        if role not in self._declared:
-            raise UserError(
-                f"the profile serves no {role}: declare it under `serving`, or name the address of "
-                f"one that runs in {variable(role, 'URL')}"
-            )
         served = self._declared[role]
-        name, folder = self._weights(role, policy)
-        return here(served.engine), ServedCheckpoint.declared(served, folder, name)
-
-    def _weights(self, role: ServedRole, policy: Policy | None) -> Policy:
-        if policy is not None and role == "policy":
-            return policy
-        served = self._declared.get(role)
-        if served is None or served.model is None:
-            raise HarnessError(f"nothing says which model the {role} is")
-        return Policy(served.model.partition("@")[0], self._find(served.model))
+        if policy is None or role != "policy":
+            policy = Policy(str(served.model).partition("@")[0], self._find(str(served.model)))
+        return here(served.engine), ServedCheckpoint.declared(served, policy.folder, policy.name)
 
     def _start(self, wanted: dict[ServedRole, _Wanted]) -> dict[ServedRole, EngineServer]:
         """Start the servers that are not running, if they fit."""
