@@ -20,7 +20,7 @@ from harness.runtime import Engine, Need, Needs, Plan, Store
 from harness.runtime.plan import Schedule
 from harness.runtime.stage import Json, Stage
 from harness.worlds import World
-from harness.worlds.needs import asked_by, policy_of, served_here
+from harness.worlds.needs import TRAINING_KINDS, asked_by, policy_of, served_here
 
 
 class StageKind(NamedTuple):
@@ -88,8 +88,6 @@ _ASKING = ("evolve", "rate", "judge", "topics")
 
 _RUNNING = ("generate", "annotate", "answer", "rewrite", "reward_model", "held_out", "probe")
 """Kinds that run a model without training it, or train a small one."""
-
-TRAINING_KINDS = ("train", "online")  # those that train a policy
 
 
 def needs_of(profile: Profile) -> Needs:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -70,7 +70,6 @@ def plan_table(
     table: Table, profile: Profile, seeds: Sequence[int], rows: Sequence[str] | None = None
 ) -> TableRuns:
     """Plan the runs of a table, each with the benchmarks that its columns read."""
-    _check_seeds(seeds)
     table = table_at(table, profile)
     if rows is None and (table.controls or profile.columns):
         # Only those the profile can run; the report lists the others.
@@ -143,27 +142,6 @@ def shown_seeds(
     return ShownSeeds(tuple(s for s in seeds if done[s] == most), most, left_out, runs)
 
 
-def _check_seeds(seeds: Sequence[int]) -> None:
-    if not seeds:
-        raise UserError("no seed is given; ask for at least one, for example `--seeds 0-2`")
-
-
-def asked_together(tables: Iterable[TableRuns]) -> list[TableRuns]:
-    """Return the tables with each run's benchmarks merged across all of them."""
-    tables = list(tables)
-    wanted: dict[tuple[str, str, int], set[str]] = {}
-    for table in tables:
-        for run in table.runs.values():
-            wanted.setdefault((run.profile, run.run_id, run.seed), set()).update(run.asked)
-    return [
-        _asking(table, lambda run: wanted[run.profile, run.run_id, run.seed]) for table in tables
-    ]
-
-
-def _asking(runs: TableRuns, wanted: Callable[[Run], Collection[str]]) -> TableRuns:
-    return replace(runs, runs={key: run.asking(wanted(run)) for key, run in runs.runs.items()})
-
-
 @dataclass(frozen=True)
 class FigureRuns:
     """The runs behind a figure on one profile.
@@ -215,7 +193,7 @@ class FigureRuns:
 def plan_figure(
     figure: Figure, tables: Mapping[str, Table], profile: Profile, seeds: Sequence[int]
 ) -> FigureRuns:
-    _check_seeds(seeds)
+    """Plan the runs of a figure's rows, each with the benchmarks that any of its tables reads."""
     lacking = figure_unsupported(figure, tables, profile)
     places = {ref: find_row(tables, ref) for ref in figure.rows}
     wanted: dict[str, list[str]] = {}
@@ -223,10 +201,14 @@ def plan_figure(
         if ref not in lacking:
             wanted.setdefault(table.id, []).append(row.id)
     planned = [plan_table(tables[name], profile, seeds, rows) for name, rows in wanted.items()]
-    parts = {part.id: part for part in asked_together(planned)}
     own = benchmark_of(profile, figure.score) if isinstance(figure, RatingsFigure) else None
-    if own is not None:
-        parts = {name: _asking(it, lambda run: {*run.asked, own}) for name, it in parts.items()}
+    asked: dict[tuple[str, int], set[str]] = {}
+    for key, run in (it for part in planned for it in part.runs.items()):
+        asked.setdefault(key, {own} if own else set()).update(run.asked)
+    parts = {
+        part.id: replace(part, runs={key: run.asking(asked[key]) for key, run in part.runs.items()})
+        for part in planned
+    }
     return FigureRuns(figure, profile, tuple(seeds), places, parts, lacking)
 
 

@@ -21,12 +21,6 @@ pytestmark = pytest.mark.usefixtures("shipped_world")
 
 
 @pytest.fixture(scope="module")
-def whole(tables: dict[str, Table], micro: Profile) -> TableRuns:
-    """The whole ablation with one seed, as it is declared."""
-    return plan_table(tables["components"], micro, (0,))
-
-
-@pytest.fixture(scope="module")
 def small(tables: dict[str, Table], micro: Profile) -> TableRuns:
     """The same with 16 prompts an iteration and two answers each, but for further evolving.
 

@@ -115,8 +115,6 @@ def test_asking_for_a_row_adds_its_baseline(table4: Table, micro: Profile) -> No
 
 
 def test_what_cannot_be_planned_is_the_users_mistake(table4: Table, micro: Profile) -> None:
-    with pytest.raises(UserError, match="no seed is given"):
-        plan_table(table4, micro, ())
     with pytest.raises(UserError, match="eva-a_mni"):
         plan_table(table4, micro, (0,), ["eva-a_mni"])
     two_arms = micro.model_copy(update={"arms": ("human",)})
