@@ -71,12 +71,8 @@ def reason_of(error: Exception) -> str:
 
 
 def error_in_a_line(error: BaseException) -> str:
-    """Return an exception's class and text as one line; third-party code may raise anything."""
-    try:
-        text = str(error)
-    except BaseException:  # noqa: BLE001 (its `__str__` is third-party code too)
-        text = ""
-    said = f"{type(error).__name__}: {text}".strip().removesuffix(":")
+    """Return an exception's class and text as one line."""
+    said = f"{type(error).__name__}: {error}".strip().removesuffix(":")
     return in_a_line(said.replace("\n", " "))
 
 

@@ -309,17 +309,15 @@ class FunctionEndpoint:
 
 
 def _checked(base_url: str) -> str:
-    if any(mark in base_url for mark in "@?#"):
-        raise UserError(
-            "The endpoint's address carries a name, a password or a query; give the address "
-            "alone, and the key in the environment"
-        )
+    plain = base_url.isascii() and base_url.isprintable() and not set(base_url) & set("@?# ")
     try:
         parts = urlsplit(base_url)
         is_address = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
     except ValueError:  # a port that is not a number, or half an IPv6 address
         is_address = False
-    if not is_address or not base_url.isascii() or not base_url.isprintable() or " " in base_url:
-        shown = in_a_line(base_url, 80)
-        raise UserError(f"`{shown}` is not an endpoint's address; write `http://host:port/v1`")
+    if not (plain and is_address):
+        raise UserError(
+            "An endpoint's address is written `http://host:port/v1`, without a name, a password or "
+            "a query; give the key in the environment"
+        )
     return base_url.rstrip("/")
