@@ -180,8 +180,7 @@ def selector(name: str, *, version: str) -> Callable[[Thing], Thing]:
     """Return a decorator that adds a selector, which chooses prompts in online training.
 
     It decorates a subclass of `harness.selectors.selector.Selector`, whose constructor takes the
-    `options` of a recipe's `online.league`; its name goes in `selector` there. Change the version
-    when its choices change.
+    `options` of a recipe's `online.league`; its name goes in `selector` there.
     """
     return SELECTORS.register(name, version)
 
@@ -191,8 +190,7 @@ def metric(name: str, *, version: str, inverse: bool = False) -> Callable[[Thing
 
     The function takes finite rewards of shape (prompts, completions), with at least two
     completions, and returns one number per prompt. It is used as `creator.metric` or
-    `online.metric`. With `inverse`, lower is more informative. Change the version when the meaning
-    changes.
+    `online.metric`. With `inverse`, lower is more informative.
     """
     return METRICS.register(name, version, inverse=inverse)
 
@@ -228,8 +226,7 @@ def benchmark(name: str, *, version: str) -> Callable[[Thing], Thing]:
     """Return a decorator that adds a benchmark.
 
     It decorates a subclass of `harness.evaluation.benchmark.Benchmark`, most simply of its
-    `RatedBenchmark`, and is used as `harness evaluate NAME`. Change the version when the questions
-    or the scoring change.
+    `RatedBenchmark`, and is used as `harness evaluate NAME`.
     """
     add = BENCHMARKS.register(name, version)
 

@@ -38,15 +38,6 @@ class Format(StrEnum):
     html = "html"
 
 
-def format_of(name: str) -> Format:
-    """Return a format by its name."""
-    from harness.registry.documents import nearest
-
-    if name not in list(Format):
-        raise UserError(f"there is no format `{name}`{nearest(name, list(Format))}")
-    return Format(name)
-
-
 def ignore(_: object) -> None:
     """Ignore progress messages."""
 

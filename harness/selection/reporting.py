@@ -23,7 +23,7 @@ from harness.registry.declared import (
     named_table,
     own_file,
 )
-from harness.registry.documents import nearest
+from harness.registry.documents import find, nearest
 from harness.registry.profile import Profile
 from harness.registry.schema import Table
 from harness.report.build import published_tables, results_of, stored_results
@@ -32,7 +32,7 @@ from harness.report.controls import KnownControls
 from harness.report.model import Verdict
 from harness.report.view import row_names
 from harness.runtime import RunOutcome, Store
-from harness.selection.names import DEFAULT_SEEDS, Format, Say, format_of, seeds_of
+from harness.selection.names import DEFAULT_SEEDS, Format, Say, seeds_of
 from harness.selection.request import Request
 from harness.words import counted, seeds_text
 
@@ -141,7 +141,7 @@ class Reports:
         from harness.report.figures.published import figure_markdown
         from harness.report.page.page import as_html
 
-        form = format_of(form)
+        form = find("format", Format.__members__, form)
         if self.figure is not None:
             if form is Format.html:
                 raise UserError(f"a figure is written as terminal, markdown or json, not as {form}")
