@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
@@ -19,7 +19,7 @@ from harness.registry.documents import as_yaml
 from harness.registry.recipe import flattened
 from harness.runtime.stage import fingerprint_of
 
-VERSION = 11
+VERSION = 12
 """Version of the projection; bump it when the same store should look different in MLflow."""
 
 ID = "harness.id"
@@ -103,20 +103,10 @@ class Record:
     @cached_property
     def digest(self) -> str:
         """Digest of the whole record; a run with this digest needs no writing."""
-        content = {
-            "version": VERSION,
-            "identity": [self.experiment, self.identity, self.parent],
-            "name": self.name,
-            "status": self.status,
-            "times": [self.start_ms, self.end_ms],
-            "params": dict(self.params),
-            "tags": dict(self.tags),
-            "scores": {name: repr(value) for name, value in self.scores.items()},
-            "datasets": [[d.name, d.sha256] for d in self.datasets],
-            "note": self.note,
-            "basis": self.basis,
-        }
-        return fingerprint_of(content)
+        content = {it.name: getattr(self, it.name) for it in fields(self) if it.compare}
+        content["scores"] = {name: repr(value) for name, value in self.scores.items()}
+        content["datasets"] = [[it.name, it.sha256] for it in self.datasets]  # wherever they lie
+        return fingerprint_of({**content, "version": VERSION})
 
     def all_metrics(self) -> Iterator[MetricValue]:
         yield from (MetricValue(name, value, self.start_ms) for name, value in self.scores.items())

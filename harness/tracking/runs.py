@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from harness.pipeline.factory import reward_models_named
@@ -30,8 +29,8 @@ from harness.tracking.record import (
     join,
     milliseconds,
     recipe_file,
-    rounded,
 )
+from harness.worlds.stage_io import read_rows
 
 if TYPE_CHECKING:
     from harness.pipeline.algorithm import Run
@@ -41,8 +40,6 @@ if TYPE_CHECKING:
 
 SCORES = "scores.parquet"
 ANSWERS = "answers.parquet"
-CPU_USED = "system/cpu_utilization_percentage"
-"""Of one core, by stage: MLflow shows it under the system's metrics, as its own sampler would."""
 LONGEST_TABLE = 2000
 """Maximum number of rows of a table artifact; the store has all."""
 
@@ -241,7 +238,7 @@ class _Stored:
         found: dict[str, dict[str, object]] = {}
         answered = stage.inputs.get("answers")
         if answered is not None and self._digest(answered, ANSWERS):
-            for row in _rows(self.store.file(answered.fingerprint, ANSWERS)):
+            for row in read_rows(self.store.file(answered.fingerprint, ANSWERS)):
                 asked = json.loads(row["conversation"])
                 if len(asked) == 1:  # of two turns, show only the first
                     said = {"prompt": asked[0]["content"], "answer": row["completion"]}
@@ -265,7 +262,7 @@ class _Stored:
         }
 
     def _metrics(self, trained: Sequence[str], start_ms: int) -> Iterator[MetricValue]:
-        """Yield the mean of each score, then the curves of training and of processor use."""
+        """Yield the mean of each score, then the curves of training."""
         values: dict[str, list[float]] = {}
         for row in (row for stage in self.judges for row in self._scores(stage)):
             values.setdefault(row["column"], []).append(row["value"])
@@ -279,23 +276,12 @@ class _Stored:
                 for name, value in point.metrics.items():
                     yield MetricValue(f"train/{name}", value, start_ms + 1000 * step, step)
             before = 0 if self.run.recipe.is_online else step
-        for number, stage in enumerate(self.stages):
-            manifest = self.done.get(stage.fingerprint)
-            if manifest and manifest["wall_s"]:
-                used = rounded(100 * manifest["cpu_s"] / manifest["wall_s"])
-                yield MetricValue(CPU_USED, used, milliseconds(manifest["finished"]), number)
 
     def _scores(self, judge: Stage) -> list[dict[str, Any]]:
-        return _rows(self.store.file(judge.fingerprint, SCORES))
+        return read_rows(self.store.file(judge.fingerprint, SCORES))
 
     def _digest(self, stage: Stage, name: str) -> str | None:
         """Return the digest of a stage's file, or None if there is none."""
         manifest = self.done.get(stage.fingerprint)
         file = manifest["files"].get(name) if manifest else None
         return file["sha256"] if file else None
-
-
-def _rows(path: Path) -> list[dict[str, Any]]:
-    import pyarrow.parquet as pq
-
-    return pq.read_table(path).to_pylist()  # type: ignore[no-any-return]

@@ -11,7 +11,7 @@ import getpass
 import json
 import shlex
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -63,7 +63,16 @@ class TrackingServer:
             self._user = getpass.getuser()
         self._client.search_experiments(max_results=1)
 
-    def find(self, wanted: Sequence[Record]) -> dict[str, list[Run]]:
+    def write(self, wanted: Sequence[Record]) -> Iterator[tuple[str, Change]]:
+        """Write records, parents first; yield the identity of each and what was done."""
+        found = self._find(wanted)
+        ids = {identity: runs[0].info.run_id for identity, runs in found.items()}
+        for record in wanted:
+            runs, parent = found.get(record.identity, []), ids.get(record.parent or "")
+            change, ids[record.identity] = self._apply(record, runs, parent)
+            yield record.identity, change
+
+    def _find(self, wanted: Sequence[Record]) -> dict[str, list[Run]]:
         """Return the existing MLflow runs of the records' experiments, by identity."""
         self._experiments = self._ready_experiments(wanted)  # one may have been deleted since
         only = f"tags.`{ID}` = '{wanted[0].identity}'" if len(wanted) == 1 else ""
@@ -73,8 +82,8 @@ class TrackingServer:
                 found.setdefault(run.data.tags[ID], []).append(run)
         return found
 
-    def apply(
-        self, record: Record, found: Iterable[Run], parent: str | None = None
+    def _apply(
+        self, record: Record, found: Iterable[Run], parent: str | None
     ) -> tuple[Change, str]:
         """Write a record to MLflow; return what was done and the MLflow run id.
 

@@ -44,29 +44,18 @@ def state_records(state: TableState, store: Store) -> list[Record]:
         return runs
     rows = []
     for number, row in enumerate(state.results.report.rows, start=1):
-        own = [record for record in runs if record.params["row"] == row.id]
-        if own:
-            times = (
-                min(record.start_ms for record in own),
-                max(record.end_ms for record in own),
-            )
-            costs = {
-                name: rounded(sum(record.scores[name] for record in own) / len(own))
-                for name in own[0].scores
-                if all(name in record.scores for record in own)
-            }
-            rows.append(_row(state.results, number, row, times, costs))
+        if own := [record for record in runs if record.params["row"] == row.id]:
+            rows.append(_row(state.results, number, row, own))
     return [*rows, *runs]
 
 
-def _row(
-    results: Results,
-    number: int,
-    row: ReportRow,
-    times: tuple[int, int],
-    costs: dict[str, float],
-) -> Record:
-    """Return the record of the report's row of that number."""
+def _row(results: Results, number: int, row: ReportRow, runs: Sequence[Record]) -> Record:
+    """Return the record of the report's row of that number, over those of its runs."""
+    costs = {
+        name: rounded(sum(run.scores[name] for run in runs) / len(runs))
+        for name in runs[0].scores
+        if all(name in run.scores for run in runs)
+    }
     table, profile, report = results.table, results.profile, results.report
     origin = report.origin
     cells = [cell for cell in report.cells if cell.row == row.id]
@@ -98,8 +87,8 @@ def _row(
         identity=row_identity(table, profile.name, row.id),
         name=row.id,
         status=_status(cells),
-        start_ms=times[0],
-        end_ms=times[1],
+        start_ms=min(run.start_ms for run in runs),
+        end_ms=max(run.end_ms for run in runs),
         params={
             "table": table.id,
             "profile": profile.name,

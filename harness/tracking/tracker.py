@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from harness.errors import UserError
 from harness.quiet import QUIET
@@ -65,7 +65,7 @@ class Tracker:
     def _write_changed(self) -> None:
         """Write the changed runs, or keep them for the next time if the database is locked."""
         try:
-            self._mlflow.write_now(self._changed_records)
+            self._mlflow.write(self._changed_records, wait=False)
         except DatabaseLocked:
             return
         except Exception as error:  # noqa: BLE001  a run goes on without MLflow, whatever it is
@@ -101,15 +101,8 @@ class Tracker:
         return sorted({it.identity: it for it in found}.values(), key=lambda it: bool(it.parent))
 
 
-class Ui(NamedTuple):
-    """How to serve MLflow's pages."""
-
-    command: list[str]
-    environment: dict[str, str]
-
-
-def ui_command(work_dir: Path, port: int = 5000) -> Ui:
-    """Return the command that serves MLflow's pages on the loopback interface.
+def ui_command(work_dir: Path, port: int = 5000) -> tuple[list[str], dict[str, str]]:
+    """Return the command that serves MLflow's pages on loopback, and its environment.
 
     First creates the database if there is none.
     """
@@ -132,4 +125,4 @@ def ui_command(work_dir: Path, port: int = 5000) -> Ui:
         # On the command line, a password would be visible in process listings.
         "MLFLOW_BACKEND_STORE_URI": where,
     }
-    return Ui(command, environment)
+    return command, environment

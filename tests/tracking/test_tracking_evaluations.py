@@ -68,7 +68,7 @@ def test_what_is_evaluated_again_keeps_its_time_and_other_data_are_another_run(
     assert record_of(kept(tmp_path)).digest == first.digest
     assert record_of(kept(tmp_path, score=5.0)).identity == first.identity
     path = kept(tmp_path)
-    entry = load(path).as_json() | {"source": {**SOURCE, "answers": "b" * 64}}
+    entry = load(path).model_dump(mode="json") | {"source": {**SOURCE, "answers": "b" * 64}}
     path.write_text(json.dumps(entry))
     assert record_of(path).identity != first.identity
 
