@@ -54,8 +54,7 @@ class Margin(Strict):
     @model_validator(mode="after")
     def _one_form(self) -> Margin:
         share, points = self.share is not None, self.points is not None
-        wrong = share != (self.of is not None) or share == points
-        if wrong:
+        if share != (self.of is not None) or share == points:
             raise ValueError("give a margin as `share` and `of`, or as `points`")
         return self
 
@@ -173,8 +172,7 @@ class Qualitative(Strict):
 
     @model_validator(mode="after")
     def _reason_or_measurement(self) -> Qualitative:
-        both = (self.reason is None) == (self.measured_by is None)
-        if both:
+        if (self.reason is None) == (self.measured_by is None):
             raise ValueError("give either the `reason` it cannot be tested or `measured_by`")
         return self
 
@@ -256,8 +254,7 @@ class FigurePlace(Strict):
     @model_validator(mode="after")
     def _scores_of_a_table(self) -> FigurePlace:
         for claim in self.claims:
-            scored = not isinstance(claim.test, Qualitative) and self.table is None
-            if scored:
+            if not isinstance(claim.test, Qualitative) and self.table is None:
                 raise ValueError(f"`{claim.id}` compares scores; name the `table` that has them")
         return self
 

@@ -24,13 +24,11 @@ from pydantic import Field, model_validator
 
 from harness.project import figures_dir
 from harness.registry import documents
+from harness.registry.paper import RowRef
 from harness.registry.profile import Profile, table_unsupported
 from harness.registry.recipe import Metric
 from harness.registry.schema import Id, Row, ScoreId, Table
 from harness.strict import Strict
-
-RowRef = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.+-]*/[a-z0-9][a-z0-9_.+-]*$")]
-"""A row of a table, as `table/row`."""
 
 PLACEHOLDERS = ("profile", "scale", "seeds", "numbers")
 """Placeholders allowed in alt text."""

@@ -13,8 +13,8 @@ from harness.project import project_root
 from harness.registry.documents import read_declared
 from harness.strict import Strict
 
-RowRef = Annotated[str, Field(pattern=r"^[a-z0-9_.-]+/[a-z0-9_.-]+$")]
-"""A row of a table, `table/row`; rows of two tables have the same benchmark's prompts."""
+RowRef = Annotated[str, Field(pattern=r"^[a-z0-9_.+-]+/[a-z0-9_.+-]+$")]
+"""A row of a table, as `table/row`."""
 
 
 class Comparison(Strict):

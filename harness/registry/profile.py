@@ -203,32 +203,23 @@ class Profile(documents.Sourced):
 
     @model_validator(mode="after")
     def _consistent(self) -> Profile:
-        bare = [name for name in self.algorithms if self.training.get(name) is None]
-        twice = [score for score, times in Counter(self.scores).items() if times > 1]
-        both = sorted(self.reward_models.keys() & self.trained_reward_models.keys())
-        if bare:
-            raise ValueError(
-                f"`{', '.join(bare)}` is offered without hyperparameters in `training`"
-            )
-        if twice:
-            raise ValueError(
-                f"`{', '.join(twice)}` comes from two benchmarks; two judges share no column"
-            )
-        if both:
-            raise ValueError(
-                f"the reward model `{', '.join(both)}` is named and trained; do one of them"
-            )
+        for name in self.algorithms:
+            if self.training.get(name) is None:
+                raise ValueError(f"`{name}` is offered without hyperparameters in `training`")
+        for score, times in Counter(self.scores).items():
+            if times > 1:
+                raise ValueError(f"`{score}` comes from two benchmarks; name it in one of them")
+        for trained in self.reward_models.keys() & self.trained_reward_models.keys():
+            raise ValueError(f"the reward model `{trained}` is named and trained; do one of them")
         training = {model.partition("@")[0] for model in self.reward_models.values()}
         for name, benchmark in self.benchmarks.items():
             judge = benchmark.judge.removeprefix(REWARD_JUDGE)
-            own = benchmark.judge != judge and judge.partition("@")[0] in training
-            base = benchmark.against == BASE and self.policy == WORLD
-            if own:
+            if benchmark.judge != judge and judge.partition("@")[0] in training:
                 raise ValueError(
                     f"`benchmarks.{name}.judge` is the reward model `{judge}` that the policy is "
                     "trained on, which would judge its own work; name one of another lineage"
                 )
-            if base:
+            if benchmark.against == BASE and self.policy == WORLD:
                 raise ValueError(
                     f"`benchmarks.{name}.against` is `{BASE}`, which the world has not"
                 )
@@ -238,8 +229,7 @@ class Profile(documents.Sourced):
 
     def _check_served(self, role: ServedRole, served: Served) -> None:
         if served.model is None:
-            other = (self.engine, self.dtype) != (served.engine, served.dtype)
-            if other:
+            if (self.engine, self.dtype) != (served.engine, served.dtype):
                 raise ValueError("`serving.policy` must have the profile's `engine` and `dtype`")
             return
         judges = [(b.of_prompts, b.judge) for b in self.benchmarks.values()]
@@ -248,8 +238,7 @@ class Profile(documents.Sourced):
             "scorer": [self.creator.scorer, *(judge for of_prompts, judge in judges if of_prompts)],
             "judge": [judge for of_prompts, judge in judges if not of_prompts],
         }
-        unasked = served.name not in asked[role]
-        if unasked:
+        if served.name not in asked[role]:
             raise ValueError(f"`serving.{role}` serves {served.name}, but no role uses it")
 
     _file: Path | None = PrivateAttr(default=None)

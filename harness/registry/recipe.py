@@ -162,9 +162,8 @@ class League(Strict):
 
     @model_validator(mode="after")
     def _a_mark_there_is(self) -> League:
-        wrong = f"`mark` {self.mark} lies beyond the {self.marks} `marks`"
         if self.ends > self.marks:
-            raise ValueError(wrong)
+            raise ValueError(f"`mark` {self.mark} lies beyond the {self.marks} `marks`")
         return self
 
     @property
@@ -338,8 +337,7 @@ class Recipe(Strict):
     @model_validator(mode="after")
     def _consistent(self) -> Recipe:
         if self.algorithm is None:
-            other = self != Recipe.model_construct()
-            if other:
+            if self != Recipe.model_construct():
                 raise ValueError("`algorithm: null` is the base model and takes no other setting")
         elif self.is_online:
             self._check_online()
@@ -353,8 +351,7 @@ class Recipe(Strict):
         both = {"algorithm", "reward_model", "online"}
         for name, field in Recipe.model_fields.items():
             if name not in both and getattr(self, name) != field.default:
-                said = f"`{name}` belongs to offline training and `{self.algorithm}` trains online"
-                raise ValueError(said)
+                raise ValueError(f"`{name}` belongs to offline training, and this trains online")
 
     def _check_offline(self) -> None:
         chain, first = self.chain, self.chain[0] if self.chain else None

@@ -35,9 +35,6 @@ RowKind = Literal["policy", "prompts"]
 TrainingKind = Literal["offline", "online"]
 TrainingKinds = tuple[TrainingKind, ...]
 
-BASE: Final = Recipe()
-"""The base model's recipe."""
-
 _PRINTED = re.compile(r"-?\d+(\.\d+)?")
 
 
@@ -134,8 +131,7 @@ class Row(Strict):
 
     @model_validator(mode="after")
     def _one_way_to_name_runs(self) -> Row:
-        both = (self.run is None) == (self.run_by_column is None)
-        if both:
+        if (self.run is None) == (self.run_by_column is None):
             raise ValueError("name the run with either `run` or `run_by_column`")
         return self
 
@@ -303,15 +299,8 @@ class Table(Strict):
 
     def training_of(self, row: Row) -> TrainingKinds:
         """Return how a row's policies are trained: online, offline, or not at all."""
-        if row.id not in self._trained:
-            found: dict[TrainingKind, None] = {}
-            for recipe in self.recipes(row).values():
-                if recipe != BASE:
-                    found["online" if recipe.is_online else "offline"] = None
-            self._trained[row.id] = tuple(found)
-        return self._trained[row.id]
-
-    _trained: dict[str, TrainingKinds] = PrivateAttr(default_factory=dict)
+        trained = [recipe.is_online for recipe in self.recipes(row).values() if not recipe.is_base]
+        return tuple("online" if online else "offline" for online in dict.fromkeys(trained))
 
     @cached_property
     def about_prompts(self) -> TrainingKinds:

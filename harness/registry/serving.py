@@ -61,9 +61,8 @@ class Serving(Strict):
     @model_validator(mode="after")
     def _consistent(self) -> Serving:
         for role, served in self.roles.items():
-            named = "its stages name" if role == "policy" else "`model` must name"
-            wrong = (served.model is None) != (role == "policy")
-            if wrong:
+            if (served.model is None) != (role == "policy"):
+                named = "its stages name" if role == "policy" else "`model` must name"
                 raise ValueError(f"`{role}`: {named} the checkpoint that is served")
         return self
 
