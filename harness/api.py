@@ -7,7 +7,8 @@ a one-sentence message: what went wrong, where, and what to do.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from harness import project
 from harness.extensions import load_plugins
@@ -58,7 +59,17 @@ def list_profiles() -> list[str]:
     return list(declared.all_profiles())
 
 
-def evaluate(benchmark: str, **options: Any) -> list[Evaluation]:
+def evaluate(
+    benchmark: str,
+    *,
+    answers: str | Path | None = None,
+    model: str | None = None,
+    judge: str | None = None,
+    judgments: str | Path | None = None,
+    data: str | Path | None = None,
+    budget_usd: float | None = None,
+    track: bool = True,
+) -> list[Evaluation]:
     """Judge a model's answers to a benchmark, or score a file of published judgments.
 
     Requests cost money; limit it with `budget_usd`. Replies are cached, so that repeating a call
@@ -66,22 +77,27 @@ def evaluate(benchmark: str, **options: Any) -> list[Evaluation]:
 
     Args:
         benchmark: `mt_bench`, `arena_hard`, `alpaca_eval`, or a plug-in's benchmark.
-        options: Fields of `harness.evaluation.options.EvaluateOptions`: `answers`, `model`,
-            `judge`, `judgments`, ... Environment variables say where judges are served.
+        answers: A file of the model's answers.
+        model: The model, where a file has several; its name in scores.
+        judge: The judge, if not the benchmark's own; environment variables say where it is served.
+        judgments: A file of published judgments to score; no requests are sent.
+        data: The folder of the benchmark's own files, if not that of the fetched ones.
+        budget_usd: Stop before the work folder has spent more in all.
+        track: Whether to write the scores to MLflow as well.
 
     Returns:
         The evaluations: one, or one for each model in a file of judgments.
     """
-    from harness.evaluation.benchmark import benchmark_class
     from harness.evaluation.options import EvaluateOptions
     from harness.tracking import Mlflow, evaluation_records
     from harness.worlds.real import evaluating
 
     load_plugins()
-    benchmark_class(benchmark)
-    asked = EvaluateOptions.of(options)
+    files = (None if file is None else Path(file) for file in (answers, judgments, data))
+    answers, judgments, data = files
+    asked = EvaluateOptions(answers, model, judge, judgments, data, budget_usd)
     done = evaluating.evaluate(benchmark, asked)
-    if asked.track:
+    if track:
         mlflow = Mlflow(project.work_dir(), lambda warning: None)
         mlflow.attempt(lambda: evaluation_records(done.kept()))
     return done.found

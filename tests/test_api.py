@@ -152,7 +152,7 @@ def test_mistakes_are_errors_of_the_harness() -> None:
         (lambda: harness.load("./none.yaml"), "there is no file"),
         (lambda: harness.load("table4", seeds=[]), "no seed is given"),
         (lambda: harness.load("table4", seeds=[1, 1]), "names seed 1 twice"),
-        (lambda: harness.evaluate("mt_bench", jugde="x"), "did you mean `judge`"),
+        (lambda: harness.evaluate("mt_bench"), "There is nothing to evaluate"),
     ):
         with pytest.raises(harness.UserError, match=words):
             call()

@@ -248,8 +248,10 @@ def test_a_benchmark_and_a_judge_of_ones_own_score_and_are_asked_once(
         "evaluation.json",
         "judgments.jsonl",
     }
-    asked = {"data": tmp_path / "data", "answers": tmp_path / "data" / "answers.jsonl"}
-    (scored,) = package.evaluate("brevity", judge="letters", **asked, track=False)
+    data, answers = tmp_path / "data", tmp_path / "data" / "answers.jsonl"
+    (scored,) = package.evaluate(
+        "brevity", answers=answers, judge="letters", data=data, track=False
+    )
     (read,) = package.evaluate("brevity", judgments=kept / "judgments.jsonl", track=False)
     for one in (scored, read):
         assert (one.scores, one.columns) == ({"rating": 3.0}, {"rating": "rating@letters"})

@@ -28,7 +28,6 @@ from harness.selection import names
 from harness.selection.names import DEFAULT_PROFILE, DEFAULT_SEEDS
 
 if TYPE_CHECKING:
-    from pydantic.fields import FieldInfo
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -196,10 +195,9 @@ class PublishOptions:
 def takes(*groups: type[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Expose the fields of groups as options, and pass the groups as a command's first arguments.
 
-    A group is a dataclass whose fields are annotated with options, or a pydantic model whose field
-    descriptions are the help text, with `OptionHelp` for the metavar and default shown.
+    A group is a dataclass whose fields are annotated with options.
     """
-    fields = [{p.name: p for p in _parameters(group)} for group in groups]
+    fields = [dict(inspect.signature(group, eval_str=True).parameters) for group in groups]
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         own = list(inspect.signature(command, eval_str=True).parameters.values())[len(groups) :]
@@ -222,39 +220,6 @@ def takes(*groups: type[Any]) -> Callable[[Callable[..., None]], Callable[..., N
         return run
 
     return decorate
-
-
-def _parameters(group: type[Any]) -> list[inspect.Parameter]:
-    if not hasattr(group, "model_fields"):
-        return list(inspect.signature(group, eval_str=True).parameters.values())
-    return [
-        inspect.Parameter(
-            name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=field.default,
-            annotation=Annotated[field.annotation, _option(name, field)],
-        )
-        for name, field in group.model_fields.items()
-    ]
-
-
-def _option(name: str, field: FieldInfo) -> Any:
-    """Return the command-line option for a model field."""
-    from harness.evaluation.options import OptionHelp
-
-    shown = next(
-        (found for found in field.metadata if isinstance(found, OptionHelp)), OptionHelp("")
-    )
-    flag = f"--{name.replace('_', '-')}"
-    if field.annotation is bool and field.default:
-        flag = f"{flag}/--no-{name.replace('_', '-')}"
-    return option(
-        flag,
-        shown.value or None,
-        field.description or "",
-        default=shown.default or True,
-        min=shown.least,
-    )
 
 
 # Printing.
@@ -305,26 +270,16 @@ def console(*, stderr: bool = False) -> Console:
     return Console(stderr=stderr, width=width, markup=False, emoji=False, highlight=False)
 
 
-def saying(out: Console) -> Callable[[str], None]:
-    """Return a function that prints a line and flushes, for pipes read while a command runs."""
-
-    def say(line: str) -> None:
-        out.print(line, soft_wrap=True)
-        out.file.flush()
-
-    return say
-
-
 @contextmanager
-def watching() -> Iterator[Callable[[str], None]]:
-    """Yield a function that shows on stderr how far something has come.
+def watching(out: Console | None = None) -> Iterator[Callable[[str], None]]:
+    """Yield a function that shows how far something has come, by default on stderr.
 
     It is redrawn on a terminal, and elsewhere a line every few seconds.
     """
     from rich.live import Live
     from rich.text import Text
 
-    out, last = console(stderr=True), time.monotonic()
+    out, last = out or console(stderr=True), time.monotonic()
     with ExitStack() as shown:
         live = Live(console=out, auto_refresh=False, transient=True)
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,30 +14,55 @@ import typer
 from harness.cli import common
 from harness.cli.common import console, emit, note, print_all, print_json, text_table, unbroken
 from harness.errors import HarnessError, UserError
-from harness.evaluation.options import EvaluateOptions, LmEvalOptions
+from harness.evaluation.options import EvaluateOptions
 from harness.extensions import BENCHMARKS, benchmark_place
 from harness.project import benchmarks_dir, work_dir
-from harness.strict import Strict
 
 if TYPE_CHECKING:
-    from harness.evaluation.files import HomeFile
     from harness.evaluation.scores import Evaluated, Evaluation
-
-
-class FetchedFile(Strict):
-    """A benchmark file that is available locally."""
-
-    benchmark: str
-    path: str
-    sha256: str
-    was_there: bool
-    """Whether it was here before."""
 
 
 BenchmarksArgument = Annotated[
     list[str] | None, common.argument("BENCHMARK...", "Benchmarks.", default="all")
 ]
 
+AnswersOption = Annotated[Path | None, common.option("--answers", "FILE", "The model's answers.")]
+ModelOption = Annotated[
+    str | None,
+    common.option(
+        "--model",
+        "NAME",
+        "The model, where a file has several; its name in scores.",
+        default="the file's",
+    ),
+]
+JudgeOption = Annotated[
+    str | None,
+    common.option(
+        "--judge",
+        "JUDGE",
+        "A model at HARNESS_JUDGE_URL or its provider's, `reward:owner/name`, or a plug-in's.",
+        default="the benchmark's own",
+    ),
+]
+JudgmentsOption = Annotated[
+    Path | None,
+    common.option(
+        "--judgments", "FILE", "Published judgments, battles or annotations; nothing is sent."
+    ),
+]
+DataOption = Annotated[
+    Path | None,
+    common.option("--data", "DIR", "The benchmark's own files.", default="those fetched"),
+]
+BudgetOption = Annotated[
+    float | None,
+    common.option("--budget-usd", "USD", "Stop before the work folder has spent more in all."),
+]
+ResultsOption = Annotated[Path, common.option("--results", "FILE", "Results that lm-eval wrote.")]
+TrackOption = Annotated[
+    bool, common.option("--track/--no-track", None, "Write the scores to MLflow as well.")
+]
 CalibrateOption = Annotated[
     bool,
     common.option(
@@ -43,6 +71,18 @@ CalibrateOption = Annotated[
         "Measure the judge on published judgments in AlpacaEval's form (fetched, or --judgments).",
     ),
 ]
+
+
+@dataclass(frozen=True)
+class Judging(EvaluateOptions):
+    """What a benchmark's command takes."""
+
+    answers: AnswersOption = None
+    model: ModelOption = None
+    judge: JudgeOption = None
+    judgments: JudgmentsOption = None
+    data: DataOption = None
+    budget_usd: BudgetOption = None
 
 
 class BenchmarkGroup(common.Verbs):
@@ -75,20 +115,23 @@ app.add_typer(group, name="evaluate")
 def command_of(name: str) -> Callable[..., None]:
     """Return the command that judges answers to a benchmark, or scores published judgments."""
 
-    @common.takes(EvaluateOptions)
+    @common.takes(Judging)
     def evaluate(
-        options: EvaluateOptions,
+        options: Judging,
+        track: TrackOption = True,
         calibrate: CalibrateOption = False,
         as_json: common.JsonOption = False,
     ) -> None:
         from harness.worlds.real import evaluating
 
         if calibrate:
-            found = evaluating.calibrate(name, options, partial(_progress(), "verdicts"))
+            with _progress() as progress:
+                found = evaluating.calibrate(name, options, partial(progress, "verdicts"))
             emit(found, as_json, lambda found: [unbroken(f"{found.judge}: {found.text}")])
             return
-        done = evaluating.evaluate(name, options, note, _progress())
-        _show_done(done, track=options.track, as_json=as_json)
+        with _progress() as progress:
+            done = evaluating.evaluate(name, options, note, progress)
+        _show_done(done, track=track, as_json=as_json)
 
     return evaluate
 
@@ -97,7 +140,7 @@ def command_of(name: str) -> Callable[..., None]:
 def fetch(benchmarks: BenchmarksArgument = None, as_json: common.JsonOption = False) -> None:
     """Fetch the benchmarks' own files from their public homes, and check their digests."""
     from harness.evaluation.benchmark import benchmark_class
-    from harness.evaluation.files import fetch as fetch_files
+    from harness.evaluation.files import fetch as fetch_file
 
     homes = {name: benchmark_class(name).homes for name in BENCHMARKS}
     known = [name for name, files in homes.items() if files]
@@ -106,48 +149,38 @@ def fetch(benchmarks: BenchmarksArgument = None, as_json: common.JsonOption = Fa
     if unknown:
         raise UserError(f"There is no benchmark `{unknown[0]}`; fetch {', '.join(known)}")
     out = console(stderr=as_json)
-    found: list[FetchedFile] = []
-
-    def info(benchmark: str, file: HomeFile, there: bool) -> None:
-        word = "is there" if there else "fetched"
-        out.print(f"{benchmark}/{file.name}: {word}, {file.sha256[:12]}", soft_wrap=True)
-        place = benchmarks_dir() / benchmark_place(benchmark) / file.name
-        found.append(
-            FetchedFile(benchmark=benchmark, path=str(place), sha256=file.sha256, was_there=there)
-        )
-
+    found: list[dict[str, Any]] = []
     for name in known:
-        if name in wanted:
-            fetch_files(homes[name], benchmarks_dir() / benchmark_place(name), partial(info, name))
+        folder = benchmarks_dir() / benchmark_place(name)
+        for file in homes[name] if name in wanted else ():
+            there = fetch_file(file, folder)
+            word = "is there" if there else "fetched"
+            out.print(f"{name}/{file.name}: {word}, {file.sha256[:12]}", soft_wrap=True)
+            said = {"benchmark": name, "path": str(folder / file.name), "sha256": file.sha256}
+            found.append({**said, "was_there": there})
     if as_json:
         print_json(found)
 
 
 @group.command("lm_eval", epilog="Example: harness evaluate lm_eval --results results.json")
-@common.takes(LmEvalOptions)
-def lm_eval(options: LmEvalOptions, as_json: common.JsonOption = False) -> None:
+def lm_eval(
+    results: ResultsOption,
+    model: ModelOption = None,
+    track: TrackOption = True,
+    as_json: common.JsonOption = False,
+) -> None:
     """Score results of table 9's six tasks that lm-evaluation-harness wrote."""
     from harness.evaluation.benchmarks import lm_eval as tasks
     from harness.evaluation.scores import Evaluated
 
-    if options.results is None:
-        raise UserError("There is nothing to score; give the file that lm-eval wrote in --results")
-    found = tasks.evaluate_results(tasks.read_results(options.results), options.model)
-    done = Evaluated([found], options.results)
-    _show_done(done, track=options.track, as_json=as_json)
+    found = tasks.evaluate_results(tasks.read_results(results), model)
+    _show_done(Evaluated([found], results), track=track, as_json=as_json)
 
 
-def _progress() -> Callable[[str, int, int], None]:
-    """Return a callback that reports progress on stderr at every 10%."""
-    shown: dict[str, int] = {}
-
-    def progress(what: str, count: int, total: int) -> None:
-        tenth = 10 * count // total
-        if tenth > shown.get(what, 0):
-            shown[what] = tenth
-            note(f"{count} of {total} {what}")
-
-    return progress
+@contextmanager
+def _progress() -> Iterator[Callable[[str, int, int], None]]:
+    with common.watching() as show:
+        yield lambda what, count, total: show(f"{count} of {total} {what}")
 
 
 def _scores(found: Sequence[Evaluation]) -> Iterator[Any]:
@@ -180,8 +213,7 @@ def _show_done(done: Evaluated, *, track: bool, as_json: bool) -> None:
     found = done.found
     notes = sorted({f"{name}: {text}" for e in found for name, text in e.notes.items()})
     if as_json:
-        summaries = [evaluation.summary for evaluation in found]
-        print_json([{"schema_version": s.schema_version, **s.as_json()} for s in summaries])
+        print_json([evaluation.summary for evaluation in found])
         for line in notes:
             note(line)
     else:

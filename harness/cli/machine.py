@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -110,10 +111,6 @@ def _readiness(table: str | None, name: str) -> Readiness:
     )
 
 
-class Downloaded(Output):
-    fetched: list[str]
-
-
 @app.command("download", epilog="Example: harness download table4 --profile consumer-gpu")
 def download(
     table: TableArgument = None,
@@ -133,10 +130,10 @@ def download(
     from harness.worlds.needs import download as fetch
 
     left = select(table or "all", profile).plan().pending
-    say = common.saying(console(stderr=as_json))
+    say = partial(console(stderr=as_json).print, soft_wrap=True)
     found = fetch(Demand(named_profile(profile), left), say)
     if as_json:
-        print_json(Downloaded(fetched=found))
+        print_json({"fetched": found})
 
 
 def _one(found: Doctor) -> Iterator[Any]:
@@ -166,13 +163,6 @@ def _profiles(found: Doctor) -> Iterator[Any]:
     yield unbroken(f"The work folder is {found.work_dir}.")
 
 
-class Built(Output):
-    version: str
-    folder: str
-    differing: list[str] | None
-    """Files that differ from the world in use; null if there is none."""
-
-
 @micro.command("build", epilog="Example: harness micro build --output my-world")
 def build(
     output: OutputOption = None, seed: common.SeedOption = 0, as_json: common.JsonOption = False
@@ -186,19 +176,12 @@ def build(
 
     with common.writing(work_dir() / "world" if output is None else output) as folder:
         folder.mkdir(parents=True, exist_ok=True)
-    say = common.saying(console(stderr=as_json))
+    say = partial(console(stderr=as_json).print, soft_wrap=True)
     card = build_world(folder, seed, say)
     differing = _differing(card)
     say(f"The world {card.version} is in {folder}: {_compared(differing)}.")
     if as_json:
-        print_json(Built(version=card.version, folder=str(folder), differing=differing))
-
-
-class Frozen(Output):
-    at: str
-    """Time of freezing, ISO 8601 in UTC."""
-    parts: dict[str, str]
-    """Digest of each part that affects results."""
+        print_json({"version": card.version, "folder": str(folder), "differing": differing})
 
 
 @micro.command("freeze", epilog="Example: harness micro freeze")
@@ -212,8 +195,8 @@ def freeze(
     from harness.registry.declared import named_profile
     from harness.worlds.profile_freeze import freeze_world
 
-    found = Frozen(**vars(freeze_world(named_profile(profile))))
-    emit(found, as_json, lambda it: [f"Frozen at {it.at}: {len(it.parts)} parts."])
+    found = freeze_world(named_profile(profile))
+    emit(vars(found), as_json, lambda _: [f"Frozen at {found.at}: {len(found.parts)} parts."])
 
 
 def _differing(card: Card) -> list[str] | None:

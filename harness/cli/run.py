@@ -1,8 +1,7 @@
 """`run`: computes what is missing, with progress output.
 
-On a terminal, a live display is redrawn; elsewhere, lines are printed. Both feed a `Tally` with the
-engine's events and show stages done, what is running, and time left. The bar measures work, most of
-which is in few stages. Failures are printed as they happen and stay on the screen.
+The display shows stages done, what is running, and time left. The bar measures work, most of which
+is in few stages. Failures are printed as they happen and stay on the screen.
 """
 
 from __future__ import annotations
@@ -112,10 +111,6 @@ def _print_failures(report: Reports, planned: Experiment) -> None:
     )
 
 
-def progress(out: Console, tally: Tally) -> AbstractContextManager[Observe]:
-    return redrawn(out, tally) if out.is_terminal else lines(out, tally)
-
-
 def headline(tally: Tally) -> str:
     """Return a run's progress: `12 of 354 stages done, about 6 min left after 2 min`."""
     words = [f"{tally.done} of {counted(tally.total, 'stage')} done"]
@@ -135,56 +130,41 @@ def _awaited(event: Awaited) -> str:
 
 
 @contextmanager
-def lines(
+def progress(
     out: Console, tally: Tally, clock: Callable[[], float] = time.monotonic
 ) -> Iterator[Observe]:
-    """Show progress off a terminal: a line every few seconds, and each failure."""
-    from harness.runtime import StageElsewhere, StageFailed
-
-    last, say = clock(), common.saying(out)
-
-    def show() -> None:
-        nonlocal last
-        last = clock()
-        say(headline(tally))
-
-    def observe(event: Event) -> None:
-        tally.observe(event)
-        if isinstance(event, StageFailed):
-            say(f"failed: {event.stage.title}: {event.reason}")
-        waits = isinstance(event, StageElsewhere) and not tally.running
-        if waits or clock() - last >= common.LINE_EVERY_S:
-            show()
-
-    try:
-        yield observe
-    finally:
-        show()
-
-
-@contextmanager
-def redrawn(out: Console, tally: Tally) -> Iterator[Observe]:
-    """Show progress on a terminal: a bar, the counts, and what is running."""
+    """Show a run's progress: redrawn on a terminal, elsewhere a line every few seconds."""
     from rich.live import Live
 
-    from harness.runtime import StageFailed
+    from harness.runtime import StageElsewhere, StageFailed
 
     # A separate thread redraws the display while events arrive in this one.
-    lock = threading.Lock()
+    lock, last = threading.Lock(), clock()
 
     def render() -> RenderableType:
         with lock:
             return rendered(tally)
 
     def observe(event: Event) -> None:
+        nonlocal last
         with lock:
             tally.observe(event)
         if isinstance(event, StageFailed):
-            # Print outside the lock: printing redraws the display, which acquires it.
-            out.print(f"failed: {event.stage.title}: {event.reason}", style="red")
+            # Outside the lock: printing redraws the display, which acquires it.
+            out.print(f"failed: {event.stage.title}: {event.reason}", style="red", soft_wrap=True)
+        waits = isinstance(event, StageElsewhere) and not tally.running
+        if not out.is_terminal and (waits or clock() - last >= common.LINE_EVERY_S):
+            last = clock()
+            out.print(headline(tally), soft_wrap=True)
 
-    with Live(console=out, get_renderable=render, refresh_per_second=REDRAWN_A_SECOND):
+    if out.is_terminal:
+        with Live(console=out, get_renderable=render, refresh_per_second=REDRAWN_A_SECOND):
+            yield observe
+        return
+    try:
         yield observe
+    finally:
+        out.print(headline(tally), soft_wrap=True)
 
 
 def rendered(tally: Tally) -> RenderableType:

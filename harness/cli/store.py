@@ -14,7 +14,6 @@ from harness.cli import common
 from harness.cli.common import console, emit, note, print_all, print_json, text_table, unbroken
 from harness.project import store_dir, work_dir
 from harness.selection.names import DEFAULT_PROFILE, Say
-from harness.strict import Output, Strict
 from harness.words import counted
 
 if TYPE_CHECKING:
@@ -27,26 +26,6 @@ TableArgument = Annotated[str, common.argument("TABLE", "A table, a group or a Y
 RowArgument = Annotated[
     str, common.argument("ROW", "A row of the table, or the id of one of its runs.")
 ]
-
-
-class Synced(Strict):
-    """Result of writing some runs to MLflow."""
-
-    what: str
-    """The tables, the sweep, or `evaluations`."""
-    runs: int
-    """Number of MLflow runs."""
-    changes: dict[str, int]
-    """Number of runs `created`, `updated`, `replaced`, and left `unchanged`."""
-
-
-class Checkpoint(Output):
-    """The folder of a trained policy."""
-
-    run: str
-    profile: str
-    seed: int
-    path: str
 
 
 group = typer.Typer(
@@ -108,8 +87,8 @@ def path(
     store = Store(store_dir())
     run = trained_run(named_table(table)[0], row, named_profile(profile), seed, store)
     folder = store.open(run.training[-1].fingerprint) / "model"
-    found = Checkpoint(run=run.run_id, profile=run.profile, seed=seed, path=str(folder))
-    emit(found, as_json, lambda _: [unbroken(found.path)])
+    found = {"run": run.run_id, "profile": run.profile, "seed": seed, "path": str(folder)}
+    emit(found, as_json, lambda _: [unbroken(str(folder))])
 
 
 @app.command("sync", epilog="Example: MLFLOW_TRACKING_URI=http://host:5000 harness sync")
@@ -125,14 +104,14 @@ def sync(
     folder. Running it again changes nothing.
     """
     out = console(stderr=as_json)
-    found: list[Synced] = []
+    found: list[dict[str, Any]] = []
     with common.watching() as show:
         for what, changes in _synced(table, profile, show):
-            one = Synced(what=what, runs=sum(changes.values()), changes=dict(changes))
+            runs = sum(changes.values())
             done = ", ".join(f"{number} {change}" for change, number in sorted(changes.items()))
-            runs = f"{counted(one.runs, 'MLflow run')} ({done or 'nothing stored'})"
-            print_all([unbroken(f"{what}: {runs}.")], out)
-            found.append(one)
+            said = f"{counted(runs, 'MLflow run')} ({done or 'nothing stored'})"
+            print_all([unbroken(f"{what}: {said}.")], out)
+            found.append({"what": what, "runs": runs, "changes": dict(changes)})
     if as_json:
         print_json(found)
     elif not found:
@@ -174,7 +153,5 @@ def ui(port: common.PortOption = 5000) -> None:
         f"MLflow will be at {page} in a few seconds (Ctrl-C stops it).",
         "No usage data is collected, although MLflow's home page says so.",
     ]
-    out = console()
-    print_all(map(unbroken, lines), out)
-    out.file.flush()
+    print_all(map(unbroken, lines))
     os.execve(command[0], command, environment)

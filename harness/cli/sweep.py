@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,8 +14,6 @@ from harness.cli.common import bold, console, emit, note, text_table, unbroken
 from harness.selection.names import DEFAULT_PROFILE, workers_of
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from harness.registry.profile import Profile
     from harness.report.sweep import SweepReport
     from harness.sweep.declaration import Sweep
@@ -92,8 +90,8 @@ def run(
     shared = shared_stages(sweep, scale)
     order = Order(sweep, scale, trials, workers, final=not no_final, where=engine.options)
     out = console(stderr=as_json)
-    with _watching(out) as watch:
-        report = run_sweep(order, shared, common.saying(out), note, watch)
+    with common.watching(out) as watch:
+        report = run_sweep(order, shared, partial(out.print, soft_wrap=True), note, watch)
     emit(report, as_json, _text)
     if not as_json:
         common.print_all([unbroken(f"\nMore: harness ui, or optuna-dashboard {order.file}")], out)
@@ -126,24 +124,6 @@ def show(
         place = publish_sweep(report, folder, allow_fewer=publish.allow_fewer)
         note(f"published in {place}")
     emit(report, as_json, _text)
-
-
-@contextmanager
-def _watching(out: Console) -> Iterator[Callable[[str], None]]:
-    """Show a running sweep's progress: redrawn on a terminal, nothing elsewhere."""
-    if not out.is_terminal:
-        yield lambda words: None
-        return
-    from rich.text import Text
-
-    with out.status("starting") as status:
-
-        def show(words: str) -> None:
-            line = Text(words)
-            line.truncate(out.width - 2, overflow="ellipsis")  # leaves room for the spinner
-            status.update(line)
-
-        yield show
 
 
 def _found(name: str, profile: str) -> tuple[Sweep, Profile]:

@@ -77,7 +77,10 @@ Records = Sequence[files.Record]
 Questions = Sequence[files.Question] | None
 
 
-Judged = tuple[Evaluation, list[dict[str, Any]]]
+Rows = list[dict[str, Any]]
+"""Answers or judgments in a benchmark's own format, to be written."""
+
+Judged = tuple[Evaluation, Rows]
 """The evaluation and the judgments behind it."""
 
 
@@ -180,7 +183,7 @@ class Benchmark(ABC):
         """Read a model's answers."""
         return files.read_answers(path, model)
 
-    def answer_records(self, answers: files.Answers) -> list[dict[str, Any]]:
+    def answer_records(self, answers: files.Answers) -> Rows:
         """Return answers in the benchmark's format, by default MT-Bench's."""
         return [
             {
@@ -200,14 +203,10 @@ class Benchmark(ABC):
         return [client.ask(item.request)]
 
     @abstractmethod
-    def records(
-        self, answers: files.Answers, judge: ServedModel, replied: Replied
-    ) -> list[dict[str, Any]]:
+    def records(self, answers: files.Answers, judge: ServedModel, replied: Replied) -> Rows:
         """Return judgments in the benchmark's own format, including unreadable ones."""
 
-    def comparison_records(
-        self, answers: files.Answers, judge: str, better: Better
-    ) -> list[dict[str, Any]]:
+    def comparison_records(self, answers: files.Answers, judge: str, better: Better) -> Rows:
         """Return per-turn comparisons as judgments in the benchmark's own format."""
         raise UserError(f"{self.name} has a judge read answers, which no reward model can")
 
@@ -342,9 +341,7 @@ class RatedBenchmark(Benchmark):
             found.append(JudgeRequest(question.prompt_id, 1, request))
         return found
 
-    def records(
-        self, answers: files.Answers, judge: ServedModel, replied: Replied
-    ) -> list[dict[str, Any]]:
+    def records(self, answers: files.Answers, judge: ServedModel, replied: Replied) -> Rows:
         """Return one record per question; the score is null if the reply has no rating."""
         records = []
         for item, outcome in replied:

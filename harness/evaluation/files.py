@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import urllib.request
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -21,8 +21,6 @@ Record = Mapping[str, Any]
 TIMEOUT_S = 60.0
 LARGEST_BYTES = 64 * 1024 * 1024
 """Download limit; no benchmark file is this large."""
-
-_PLACEHOLDER = re.compile(r"\{\{|\}\}|\{(\w+)\}")
 
 
 @dataclass(frozen=True)
@@ -79,21 +77,15 @@ class HomeFile:
     sha256: str
 
 
-def fetch(
-    files: Iterable[HomeFile], folder: Path, info: Callable[[HomeFile, bool], None]
-) -> list[Path]:
-    """Fetch missing files, return all paths; `info` gets each file and whether it was present."""
-    found = []
-    for file in files:
-        path = folder / file.name
-        there = path.is_file() and sha256_of(path) == file.sha256
-        if not there:
-            content = _fetched(file)
-            with explained("fetching a benchmark", folder):
-                write_whole(path, content)
-        info(file, there)
-        found.append(path)
-    return found
+def fetch(file: HomeFile, folder: Path) -> bool:
+    """Fetch a file into a folder; return whether it was there before."""
+    path = folder / file.name
+    if path.is_file() and sha256_of(path) == file.sha256:
+        return True
+    content = _fetched(file)
+    with explained("fetching a benchmark", folder):
+        write_whole(path, content)
+    return False
 
 
 def _fetched(file: HomeFile) -> bytes:
@@ -203,19 +195,14 @@ def records_by(records: Sequence[Record], name: str) -> dict[str | None, list[Re
 
 
 def fill(template: str, fields: Mapping[str, str]) -> str:
-    """Fill `{name}` placeholders in a template, and unescape doubled braces."""
-
-    def value(match: re.Match[str]) -> str:
-        if match[1] is None:
-            return match[0][0]
-        if match[1] not in fields:
-            raise UserError(
-                f"A judge prompt asks for {{{match[1]}}}, which this benchmark does not have; use "
-                "the benchmark's own prompts"
-            )
-        return fields[match[1]]
-
-    return _PLACEHOLDER.sub(value, template)
+    """Fill the `{name}` placeholders in a judge prompt."""
+    try:
+        return template.format_map(fields)
+    except KeyError as error:
+        raise UserError(
+            f"A judge prompt asks for {{{error.args[0]}}}, which this benchmark does not have; use "
+            "the benchmark's own prompts"
+        ) from error
 
 
 def read_records(path: Path) -> list[dict[str, Any]]:

@@ -1,69 +1,25 @@
-"""Options of an evaluation; heavy imports stay out of this file to keep `--help` fast.
-
-A field's docstring is the option's help text; `OptionHelp` has the rest.
-"""
+"""What an evaluation is asked for; heavy imports stay out of this file to keep `--help` fast."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Self
-
-from pydantic import BaseModel, ConfigDict, ValidationError
 
 from harness.errors import UserError
 from harness.extensions import benchmark_place
-from harness.foreign import in_a_line
 from harness.project import benchmarks_dir
-
-_FROZEN = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
 
 @dataclass(frozen=True)
-class OptionHelp:
-    """How help displays an option's value and default, and the minimum of a number."""
+class EvaluateOptions:
+    """What is judged, by which judge, and within what budget, in dollars of the work folder."""
 
-    value: str
-    default: str | None = None
-    least: int | None = None
-
-
-class EvaluateOptions(BaseModel):
-    """What is judged, by which judge, and within what budget."""
-
-    model_config = _FROZEN
-
-    answers: Annotated[Path | None, OptionHelp("FILE")] = None
-    """The model's answers."""
-    model: Annotated[str | None, OptionHelp("NAME", "the file's")] = None
-    """The model, where a file has several; its name in scores."""
-    judge: Annotated[str | None, OptionHelp("JUDGE", "the benchmark's own")] = None
-    """A model at HARNESS_JUDGE_URL or its provider's, `reward:owner/name`, or a plug-in's."""
-    judgments: Annotated[Path | None, OptionHelp("FILE")] = None
-    """Published judgments, battles or annotations; nothing is sent."""
-    data: Annotated[Path | None, OptionHelp("DIR", "those fetched")] = None
-    """The benchmark's own files."""
-    budget_usd: Annotated[float | None, OptionHelp("USD")] = None
-    """Stop before the work folder has spent more in all."""
-    track: bool = True
-    """Write the scores to MLflow as well."""
-
-    @classmethod
-    def of(cls, given: Mapping[str, Any]) -> Self:
-        """Build options from keyword arguments; paths may be strings."""
-        from harness.registry.documents import nearest
-
-        unknown = [name for name in given if name not in cls.model_fields]
-        if unknown:
-            raise UserError(
-                f"There is no option `{unknown[0]}`{nearest(unknown[0], cls.model_fields)}"
-            )
-        try:
-            return cls(**given)
-        except ValidationError as error:
-            first = error.errors()[0]
-            raise UserError(in_a_line(f"`{first['loc'][0]}`: {first['msg']}")) from error
+    answers: Path | None = None
+    model: str | None = None
+    judge: str | None = None
+    judgments: Path | None = None
+    data: Path | None = None
+    budget_usd: float | None = None
 
     def check(self) -> None:
         """Reject contradictory options and an invalid budget."""
@@ -100,16 +56,3 @@ class EvaluateOptions(BaseModel):
                 f"`--data {self.data}` is not a folder; name that of the benchmark's files"
             )
         return self.data
-
-
-class LmEvalOptions(BaseModel):
-    """Options of scoring results of lm-eval, which uses no judge."""
-
-    model_config = _FROZEN
-
-    results: Annotated[Path | None, OptionHelp("FILE")] = None
-    """Results that lm-eval wrote."""
-    model: Annotated[str | None, OptionHelp("NAME", "the file's")] = None
-    """The model's name in scores."""
-    track: bool = True
-    """Write the scores to MLflow as well."""

@@ -145,10 +145,6 @@ class EvaluationSummary(Output):
     tasks: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """lm-eval only: the task behind each score (metric, version, shots, documents)."""
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the fields as JSON data, omitting an empty `tasks`."""
-        return self.model_dump(mode="json", exclude_defaults=True)
-
 
 def ratio_values(numerator: FloatArray, denominator: FloatArray) -> FloatArray:
     """Return per-prompt values whose mean is R = `sum(numerator) / sum(denominator)`.
@@ -254,7 +250,7 @@ def keep(
     )
     held = load(path) if path.is_file() else None
     if held is None or held.model_copy(update={"finished": entry.finished}) != entry:
-        write_json(path, entry.as_json())
+        write_json(path, entry.model_dump(mode="json"))
     return path
 
 

@@ -91,10 +91,6 @@ class Demand:
             if benchmarks.is_benchmark(identity) or benchmarks.are_tasks(identity)
         }
 
-    @property
-    def lacking_models(self) -> list[str]:
-        return [model for model in self.models if any(_missing_model(model))]
-
     def missing(self, *, here: bool = True) -> list[Missing]:
         """Return everything that is missing, in the order in which a run would need it."""
         found = [*self._missing_gpus(), *self._missing_engines()] if here else []
@@ -274,7 +270,7 @@ def _missing_endpoint(role: ServedRole, model: str) -> Iterator[Missing]:
 
 def download(demand: Demand, say: Callable[[str], None]) -> list[str]:
     """Download missing models, prompts and benchmarks; return their names."""
-    fetched = [_fetch_model(model, say) for model in demand.lacking_models]
+    fetched = [_fetch_model(it, say) for it in demand.models if any(_missing_model(it))]
     for source, settings in {str(s["source"]): s for s in demand.pools}.items():
         if prompts.size_of(settings) is None:
             say(f"{source}: {len(prompts.read_pool(settings))} prompts")
@@ -282,8 +278,9 @@ def download(demand: Demand, say: Callable[[str], None]) -> list[str]:
     for identity in demand.benchmarks:
         if any(_missing_benchmark(identity)) and benchmarks.name_in(identity) in BENCHMARKS.shipped:
             folder = benchmarks.folder_of(identity)
-            homes = benchmarks.class_of(identity).homes
-            fetch(homes, folder, lambda file, _: say(file.name))
+            for file in benchmarks.class_of(identity).homes:
+                fetch(file, folder)
+                say(file.name)
             fetched.append(folder.name)
     if not fetched:
         say("Everything that could be downloaded is here.")

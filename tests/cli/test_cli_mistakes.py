@@ -77,7 +77,6 @@ MISTAKES = {
     "evaluate mt_bench --judgments /absent": "Cannot read /absent: No such file or directory;",
     "evaluate mt_bench --judgments x --budget-usd 1": "`--budget-usd` has no use beside",
     "evaluate arena_hard --judgments x --answers y": "`--answers` has no use beside `--judgments`",
-    "evaluate lm_eval": "give the file that lm-eval wrote in --results",
     "evaluate lm_eval --results RESULTS": "The results hold none of the tasks",
     "evaluate lm_eval --results /absent": "Cannot read /absent: No such file or directory;",
 }
@@ -130,7 +129,7 @@ def test_a_file_named_without_its_ending_is_suggested(
     "command",
     ["nothing", "list --jsn", "plan", "plan table4 --seeds", "report table4 --format pdf",
      "ui --port 0", "store path table4 dpo-1 --seed -1", "micro nothing",
-     "micro build --output caf\udce9"],
+     "micro build --output caf\udce9", "evaluate lm_eval"],
 )  # fmt: skip
 def test_a_wrong_usage_is_exit_code_2(call: Any, command: str) -> None:
     result = call(*command.split())

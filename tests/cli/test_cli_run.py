@@ -179,7 +179,7 @@ def test_where_nothing_can_be_redrawn_a_line_comes_every_few_seconds(
     """Events at 0, 1, 2, ... 11 s: lines at 5 s and 10 s, and the last one when all is over."""
     tally = Tally(plan, Store(tmp_path), 1, lambda stage: 1.0)
     now = [0]
-    with live.lines(console(), tally, clock=lambda: float(now[0])) as observe:
+    with live.progress(console(), tally, clock=lambda: float(now[0])) as observe:
         for stage in plan.stages[:6]:
             for event in (StageStarted(stage), StageFinished(stage, 1.0)):
                 observe(event)
@@ -192,7 +192,7 @@ def test_where_nothing_can_be_redrawn_a_line_comes_every_few_seconds(
 def test_a_run_that_only_waits_for_another_or_fails_says_so_at_once(
     plan: Plan, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with live.lines(console(), Tally(plan, Store(tmp_path), 1, lambda stage: 1.0)) as observe:
+    with live.progress(console(), Tally(plan, Store(tmp_path), 1, lambda stage: 1.0)) as observe:
         observe(StageElsewhere(plan.stages[0]))
         assert f"0 of {len(plan)} stages done, 1 in another run" in capsys.readouterr().out
         observe(StageFinished(plan.stages[0], 1.0))

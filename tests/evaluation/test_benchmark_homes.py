@@ -31,15 +31,13 @@ def home(tmp_path: Path) -> HomeFile:
 def test_a_file_is_fetched_once_and_again_where_it_is_not_whole(
     home: HomeFile, tmp_path: Path
 ) -> None:
-    told: list[bool] = []
-    (path,) = fetch([home], tmp_path / "mt-bench", lambda _, there: told.append(there))
+    path = tmp_path / "mt-bench" / "question.jsonl"
+    assert fetch(home, path.parent) is False
     assert path.read_bytes() == CONTENT
-    assert path == tmp_path / "mt-bench" / "question.jsonl"
-    fetch([replace(home, url=NOBODY)], path.parent, lambda _, there: told.append(there))
+    assert fetch(replace(home, url=NOBODY), path.parent) is True
     path.write_bytes(CONTENT[:3])
-    fetch([home], path.parent, lambda _, there: told.append(there))
+    assert fetch(home, path.parent) is False
     assert path.read_bytes() == CONTENT
-    assert told == [False, True, False]
 
 
 @pytest.mark.parametrize(
@@ -54,7 +52,7 @@ def test_what_cannot_be_fetched_or_is_another_file_is_one_sentence_and_not_kept(
     home: HomeFile, tmp_path: Path, change: dict[str, str], says: str
 ) -> None:
     with pytest.raises(HarnessError, match=says):
-        fetch([replace(home, **change)], tmp_path / "mt-bench", lambda _, there: None)
+        fetch(replace(home, **change), tmp_path / "mt-bench")
     assert not (tmp_path / "mt-bench").exists()
 
 

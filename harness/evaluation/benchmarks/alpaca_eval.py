@@ -26,7 +26,7 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
@@ -42,6 +42,7 @@ from harness.evaluation.benchmark import (
     Records,
     Replied,
     RewardJudge,
+    Rows,
 )
 from harness.evaluation.benchmarks import alpaca_package
 from harness.evaluation.calibration import PUBLISHED, Annotation
@@ -153,7 +154,7 @@ class AlpacaEval(Benchmark):
     def read_answers(self, path: Path, model: str | None) -> files.Answers:
         return read_outputs(path, self.inputs, model)
 
-    def answer_records(self, answers: files.Answers) -> list[dict[str, Any]]:
+    def answer_records(self, answers: files.Answers) -> Rows:
         own = answers.to(self.questions)
         return [
             {
@@ -169,9 +170,7 @@ class AlpacaEval(Benchmark):
         asked = alpaca_package.prompts_of(self._rows(answers), judge.model, OWN_ANNOTATOR)
         return [JudgeRequest("", 1, request, shown=prompt) for prompt, request in asked.items()]
 
-    def records(
-        self, answers: files.Answers, judge: ServedModel, replied: Replied
-    ) -> list[dict[str, Any]]:
+    def records(self, answers: files.Answers, judge: ServedModel, replied: Replied) -> Rows:
         replies = {
             item.shown: None if outcome.result is None else outcome.result[0]
             for item, outcome in replied
@@ -183,9 +182,7 @@ class AlpacaEval(Benchmark):
             {**row, "annotator": filed, "preference": found.get(row["instruction"])} for row in rows
         ]
 
-    def comparison_records(
-        self, answers: files.Answers, judge: str, better: Better
-    ) -> list[dict[str, Any]]:
+    def comparison_records(self, answers: files.Answers, judge: str, better: Better) -> Rows:
         return [
             {**row, "annotator": judge, "preference": None if share is None else 1.0 + share}
             for row, share in zip(self._rows(answers), better.values(), strict=True)

@@ -4,8 +4,8 @@ The baseline's answer is A in the first game and B in the second. The judge ends
 labels; if nothing looks like a verdict, it is asked to continue (the wording is ours), and its
 replies are read as one text. A strong verdict counts three times, a tie half a win for each side.
 The score is the weighted share of wins, which equals the benchmark's Bradley-Terry fit if models
-play only the baseline. Its interval resamples questions, because a question's games and the copies
-of a strong verdict are not independent.
+play only the baseline. Its interval is over questions, because a question's games and the copies of
+a strong verdict are not independent.
 
 Source: Arena-Hard-Auto v0.1, `gen_judgment.py` (requests, verdicts), `config/judge_config.yaml`
 (settings), `show_result.py` (weights, score); lmarena/arena-hard-auto (leaderboard).
@@ -19,7 +19,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-import numpy as np
 from pydantic import Field
 
 from harness.endpoint.request import ChatRequest, Message, Reply
@@ -33,8 +32,9 @@ from harness.evaluation.benchmark import (
     Questions,
     Records,
     Replied,
+    Rows,
 )
-from harness.evaluation.scores import Evaluation, Interval, Judgment, ratio_values, tally
+from harness.evaluation.scores import Evaluation, Judgment, ratio_values, tally
 from harness.registry.documents import read_yaml
 from harness.runtime.stage import Json
 
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
 OWN_JUDGE = "gpt-4-1106-preview"
 BASELINE = "gpt-4-0314"
-BOOTSTRAP_SEED = 0
 STRONG_VERDICT_WEIGHT = 3.0
 GAMES = 2
 
@@ -193,9 +192,7 @@ class ArenaHard(Benchmark):
             replies.append(client.ask(request))
         return replies
 
-    def records(
-        self, answers: files.Answers, judge: ServedModel, replied: Replied
-    ) -> list[dict[str, Any]]:
+    def records(self, answers: files.Answers, judge: ServedModel, replied: Replied) -> Rows:
         games: dict[str, list[dict[str, Any]]] = {}
         for item, outcome in replied:
             text = _text(outcome.result or [])
@@ -211,9 +208,7 @@ class ArenaHard(Benchmark):
             for prompt, played in games.items()
         ]
 
-    def comparison_records(
-        self, answers: files.Answers, judge: str, better: Better
-    ) -> list[dict[str, Any]]:
+    def comparison_records(self, answers: files.Answers, judge: str, better: Better) -> Rows:
         """Record one verdict as both games: a reward model has no position bias."""
         return [
             {
@@ -239,7 +234,7 @@ class ArenaHard(Benchmark):
     def scored(
         cls, records: Records, model: str, questions: Questions, data: Path | None
     ) -> Evaluation:
-        return _with_interval(games_from_judgments(records), model, questions)
+        return score_games(games_from_judgments(records), model, _ids(questions))
 
     @classmethod
     def evaluations(
@@ -249,7 +244,7 @@ class ArenaHard(Benchmark):
         if "winner" not in records[0]:
             return super().evaluations(records, questions, data)
         return [
-            replace(_with_interval(games, model, questions), own_judge=OWN_JUDGE)
+            replace(score_games(games, model, _ids(questions)), own_judge=OWN_JUDGE)
             for model, games in games_from_battles(records).items()
         ]
 
@@ -333,24 +328,8 @@ def score_games(
     )
 
 
-def _with_interval(games: Sequence[Judgment], model: str, questions: Questions) -> Evaluation:
-    prompts = None if questions is None else [question.prompt_id for question in questions]
-    interval = bootstrap_interval(games, BOOTSTRAP_SEED)
-    return replace(score_games(games, model, prompts), own_intervals={"win_rate": interval})
-
-
-def bootstrap_interval(games: Sequence[Judgment], seed: int, rounds: int = 1000) -> Interval:
-    """Return the 95% percentile bootstrap interval of a win rate in percent, over questions."""
-    found = tally(games)
-    judged = found.weight > 0
-    won, weight, questions = found.total[judged], found.weight[judged], int(judged.sum())
-    if questions < 2:
-        return None
-    uniform = np.full(questions, 1.0 / questions)
-    drawn = np.random.default_rng(seed).multinomial(questions, uniform, size=rounds)
-    tail = (1.0 - 0.95) / 2.0
-    low, high = np.quantile(100.0 * (drawn @ won) / (drawn @ weight), [tail, 1.0 - tail])
-    return float(low), float(high)
+def _ids(questions: Questions) -> list[str] | None:
+    return None if questions is None else [question.prompt_id for question in questions]
 
 
 def answer_tokens(answers: files.Answers) -> dict[str, int] | None:

@@ -120,14 +120,12 @@ def measure(
     return dict(results)
 
 
-def keep_results(results: Results, folder: Path) -> dict[str, Any]:
-    """Write lm-eval's results and each task's samples; return the results after the round trip."""
+def keep_results(results: Results, folder: Path) -> None:
+    """Write lm-eval's results and each task's samples."""
     # They contain model output, which may not be encodable as it is.
-    kept: dict[str, Any] = _as_json({k: v for k, v in results.items() if k != "samples"})
-    write_json(folder / RESULTS, kept)
+    write_json(folder / RESULTS, _as_json({k: v for k, v in results.items() if k != "samples"}))
     for task, rows in (results.get("samples") or {}).items():
         write_lines(folder / f"samples_{task}.jsonl", [_as_json(row) for row in rows])
-    return kept
 
 
 def _as_json(value: Any) -> Any:

@@ -16,7 +16,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
@@ -30,6 +30,7 @@ from harness.evaluation.benchmark import (
     Questions,
     Records,
     Replied,
+    Rows,
 )
 from harness.evaluation.scores import Evaluation, FloatArray, Judgment, ratio_values, tally
 
@@ -152,9 +153,7 @@ class MtBench(Benchmark):
                 found.append(JudgeRequest(question.prompt_id, turn, request, shown=name))
         return found
 
-    def records(
-        self, answers: files.Answers, judge: ServedModel, replied: Replied
-    ) -> list[dict[str, Any]]:
+    def records(self, answers: files.Answers, judge: ServedModel, replied: Replied) -> Rows:
         records = []
         for item, outcome in replied:
             reply = "" if outcome.result is None else outcome.result[0].text
@@ -171,9 +170,7 @@ class MtBench(Benchmark):
             records.append(record | ({"error": outcome.failure} if outcome.failure else {}))
         return records
 
-    def comparison_records(
-        self, answers: files.Answers, judge: str, better: Better
-    ) -> list[dict[str, Any]]:
+    def comparison_records(self, answers: files.Answers, judge: str, better: Better) -> Rows:
         """Rate a turn 10 if it beats the anchor's, 1 if it loses, 5.5 for a tie."""
         low, high = SCALE
         return [

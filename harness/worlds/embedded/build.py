@@ -180,7 +180,7 @@ def build_policy(output: Path, seed: int, on_event: OnEvent) -> dict[str, Any]:
     """Train θ0 into `theta0/`; return its notes for the world's card."""
     config, folder = PretrainConfig(seed=seed), output / "theta0"
     losses, on_step = _curve("θ0", config.steps, on_event)
-    pretrain(config, folder, lambda step, loss, model: on_step(step, loss))
+    pretrain(config, folder, on_step)
     text = "Trained on demonstrations by a fallible demonstrator."
     write_model_card(folder, "Base policy θ0", text)
     loss = round(fmean(losses[-100:]), 4)

@@ -13,7 +13,6 @@ the others unchanged.
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import random
 import shutil
@@ -28,11 +27,9 @@ from harness.worlds.embedded.texts import Mix, Turn, demonstrate
 
 if TYPE_CHECKING:
     import torch
-    from transformers import Gemma2Config, Gemma2ForCausalLM
+    from transformers import Gemma2Config
 
 IGNORED = -100  # label of tokens without loss
-
-Progress = Callable[[int, float, "Gemma2ForCausalLM"], None]
 
 
 @dataclass(frozen=True)
@@ -135,7 +132,9 @@ def padded(rows: list[list[int]], fill: int) -> tuple[torch.Tensor, torch.Tensor
     return values, (torch.arange(longest)[None, :] < lengths).long()
 
 
-def pretrain(config: PretrainConfig, output: Path, on_step: Progress | None = None) -> None:
+def pretrain(
+    config: PretrainConfig, output: Path, on_step: Callable[[int, float], None] = lambda *_: None
+) -> None:
     """Train θ0 and save it with its tokenizer."""
     import torch
     from transformers import Gemma2ForCausalLM
@@ -154,12 +153,10 @@ def pretrain(config: PretrainConfig, output: Path, on_step: Progress | None = No
             for step, batch in zip(range(1, course.steps + 1), drawn, strict=False):
                 loss = _loss(forward, batch, device)
                 descend(loss)
-                if on_step is not None:
-                    on_step(done + step, float(loss.detach()), model)
+                on_step(done + step, float(loss.detach()))
             done += course.steps
         resize_names(model, SHORT)
-        # A copy, because `on_step` may have kept the model.
-        copy.deepcopy(model).bfloat16().save_pretrained(output)
+        model.bfloat16().save_pretrained(output)
         lang.build_tokenizer().save_pretrained(output)
 
 

@@ -185,7 +185,7 @@ def fit_reward_model(
     config: RewardConfig,
     policy: Path,
     output: Path,
-    on_step: Callable[[int, float], None] | None = None,
+    on_step: Callable[[int, float], None] = lambda *_: None,
 ) -> None:
     """Train a reward model from the body of θ0 in the folder `policy`; save it in bfloat16."""
     import torch
@@ -212,8 +212,7 @@ def fit_reward_model(
                 leads = margins(forward, pairs, device)
             loss = -torch.nn.functional.logsigmoid(leads).mean()
             descend(loss)
-            if on_step is not None:
-                on_step(step, float(loss.detach()))
+            on_step(step, float(loss.detach()))
         model.to(torch.bfloat16).save_pretrained(output)
         lang.build_tokenizer().save_pretrained(output)
 

@@ -24,7 +24,7 @@ from harness.errors import UserError
 from harness.evaluation import benchmark as packages
 from harness.evaluation.benchmark import Benchmark, benchmark_class
 from harness.evaluation.files import Answer, Answers
-from harness.evaluation.scores import NOT_AVAILABLE
+from harness.evaluation.scores import NOT_AVAILABLE, Evaluation
 from harness.extensions import BENCHMARKS, JUDGES, benchmark_name, benchmark_place
 from harness.project import benchmarks_dir
 from harness.registry.profile import BASE, REWARD_JUDGE, Profile, benchmark_named
@@ -76,7 +76,7 @@ def benchmark_identity(name: str, declared: Declared) -> str:
         )
     if not folder_of(place).is_dir():
         return f"{place}@{NOT_DOWNLOADED}"
-    benchmark, digest = _read_at(place)
+    benchmark, digest = _read_at(folder_of(place))
     there, said = len(benchmark.questions), declared.items
     if there != said:
         raise UserError(
@@ -115,7 +115,7 @@ def benchmark_of_identity(identity: str) -> Benchmark:
             f"the files of {place} are not on this machine; type {fetch_line(place)}, and plan the "
             "run again"
         )
-    benchmark, found = _read_at(place)
+    benchmark, found = _read_at(folder_of(place))
     if found != digest:
         raise UserError(
             f"the files in {folder_of(place)} are not those that this run was planned with; put "
@@ -158,20 +158,15 @@ def name_in(identity: str) -> str:
     return benchmark_name(identity.partition("@")[0])
 
 
-def _read_at(place: str) -> tuple[Benchmark, str]:
+def _read_at(folder: Path) -> tuple[Benchmark, str]:
     """Return the benchmark in a folder and its digest; cached until a file changes."""
-    folder = folder_of(place)
     files = sorted(path for path in folder.rglob("*") if path.is_file())
-    stamp = tuple((str(f), f.stat().st_size, f.stat().st_mtime_ns) for f in files)
-    return _read(place, folder, stamp)
+    return _read(folder, tuple((str(f), f.stat().st_size, f.stat().st_mtime_ns) for f in files))
 
 
 @lru_cache(maxsize=8)
-def _read(
-    place: str, folder: Path, stamp: tuple[tuple[str, int, int], ...]
-) -> tuple[Benchmark, str]:
-    del stamp  # part of the key only
-    found = class_of(place).load(folder)
+def _read(folder: Path, _stamp: tuple[tuple[str, int, int], ...]) -> tuple[Benchmark, str]:
+    found = class_of(folder.name).load(folder)
     return found, found.digest[:DIGITS]
 
 
@@ -257,14 +252,8 @@ def judge_answers(ctx: StageContext) -> None:
         {"prompt_id": ids[prompt], "column": columns[score], "value": float(value)}
         for prompt, score, value in found.rows()
     ]
-    summary = {"filed_under": found.judge, **found.under(columns)}
-    summary["not_available"] = {
-        column: note.removeprefix(f"{NOT_AVAILABLE}: ")
-        for column, note in summary["notes"].items()
-        if note.startswith(NOT_AVAILABLE)
-    }
-    summary["cost"] = cost_of(judge.clients)
-    _write(ctx.output, judgments, scores, {**said, **summary})
+    summary = {"filed_under": found.judge, **_summary(found, columns)}
+    _write(ctx.output, judgments, scores, {**said, **summary, "cost": cost_of(judge.clients)})
 
 
 def _answers(ctx: StageContext, benchmark: Benchmark, of: str = "answers") -> Answers:
@@ -344,18 +333,21 @@ def _score_tasks(ctx: StageContext, said: Mapping[str, str]) -> None:
         _write_nothing(ctx.output, said, {task.column: absent for task in TASKS})
         return
     found = evaluate_results(read_results(file), "policy")
-    means, notes = found.scores, dict(found.notes)
     judgments = [
         {name: row[name] for name in ("prompt_id", "column", "value")}
         for row in stage_io.read_rows(ctx.inputs["answers"] / "answers.parquet")
     ]
     scores: Rows = [{**row, "value": 100.0 * row["value"]} for row in judgments]
-    summary = {
-        "scores": dict(means),
-        "n": found.n,
-        "n_missing": found.n_missing,
-        "notes": notes,
-        "not_available": {column: notes[column] for column, mean in means.items() if mean is None},
-        "tasks": {column: dict(facts) for column, facts in found.tasks.items()},
-    }
+    summary = _summary(found, {task.column: task.column for task in TASKS})
+    summary["tasks"] = {column: dict(facts) for column, facts in found.tasks.items()}
     _write(ctx.output, judgments, scores, {**said, **summary})
+
+
+def _summary(found: Evaluation, columns: Mapping[str, str]) -> dict[str, Any]:
+    summary = found.under(columns)
+    summary["not_available"] = {
+        column: note.removeprefix(f"{NOT_AVAILABLE}: ")
+        for column, note in summary["notes"].items()
+        if note.startswith(NOT_AVAILABLE)
+    }
+    return summary

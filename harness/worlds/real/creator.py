@@ -20,14 +20,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from harness.endpoint.client import PATIENCE, ServedModel, work_through
 from harness.endpoint.errors import UnansweredError
 from harness.endpoint.request import ChatRequest, Message
 from harness.errors import HarnessError
 from harness.eva.evolving import Evolution, Grow, MapFn, NoReplyError, Prompt, Rewrite
-from harness.registry.documents import read_declared
+from harness.registry.documents import read_yaml
 from harness.runtime.stage import fingerprint_of
 from harness.strict import Strict
 
@@ -55,28 +55,6 @@ PROMPT, INSTRUCTION = "{prompt}", "{instruction}"
 
 _REWRITE = re.compile(r"<new_prompt>(.*?)</new_prompt>", re.DOTALL)
 """Where the rewrite is in a reply; of several, the last."""
-
-
-class _Method(Strict):
-    frame: str
-    instruction: str
-
-
-class _Scheme(Strict):
-    frames: dict[str, str]
-    methods: dict[str, _Method]
-
-    def composed(self, name: str) -> Scheme:
-        messages = {
-            method: self.frames[given.frame].replace(INSTRUCTION, given.instruction.strip()).strip()
-            for method, given in self.methods.items()
-        }
-        return Scheme(name=name, messages=messages)
-
-
-class _TemplatesFile(Strict):
-    version: Literal[1]
-    schemes: dict[str, _Scheme]
 
 
 class Scheme(Strict):
@@ -114,12 +92,13 @@ class Scheme(Strict):
 
 
 def load_scheme(name: str) -> Scheme:
-    return read_templates()[name]
-
-
-def read_templates() -> dict[str, Scheme]:
-    file, _ = read_declared(TEMPLATES, _TemplatesFile, "`version` and `schemes`")
-    return {name: scheme.composed(name) for name, scheme in file.schemes.items()}
+    """Compose the messages of a shipped scheme: each method's instruction in its frame."""
+    scheme = read_yaml(TEMPLATES)["schemes"][name]
+    messages = {
+        method: scheme["frames"][it["frame"]].replace(INSTRUCTION, it["instruction"].strip())
+        for method, it in scheme["methods"].items()
+    }
+    return Scheme(name=name, messages={name: text.strip() for name, text in messages.items()})
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.worlds.real.creator import METHODS, PROMPT, Scheme, read_templates
+from harness.worlds.real.creator import METHODS, PROMPT, Scheme, load_scheme
 
 
 def words(text: str) -> tuple[str, ...]:
@@ -15,11 +15,10 @@ def words(text: str) -> tuple[str, ...]:
 
 
 def test_our_own_file_has_a_message_for_every_method_that_holds_the_prompt_and_its_tag() -> None:
-    schemes = read_templates()
-    assert set(schemes) == set(METHODS)
-    for name, scheme in schemes.items():
-        assert set(scheme.messages) == set(METHODS[name])
-        for message in scheme.messages.values():
+    for name, methods in METHODS.items():
+        messages = load_scheme(name).messages
+        assert set(messages) == set(methods)
+        for message in messages.values():
             assert message.count(PROMPT) == 1
             assert "{instruction}" not in message
             assert "<new_prompt>" in message
@@ -27,9 +26,8 @@ def test_our_own_file_has_a_message_for_every_method_that_holds_the_prompt_and_i
 
 def test_evol_complexity_is_evol_instruct_in_depth() -> None:
     """EvolComplexity has EvolInstruct's four methods in depth, and no breadth (table 12)."""
-    both = read_templates()
-    messages = both["evol_instruct"].messages
-    assert both["evol_complexity"].messages == {
+    messages = load_scheme("evol_instruct").messages
+    assert load_scheme("evol_complexity").messages == {
         name: messages[name] for name in METHODS["evol_complexity"]
     }
 

@@ -6,14 +6,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.worlds.real.creator import MORE, PROMPT, REASONS, TIMES, read_templates, why_unusable
+from harness.worlds.real.creator import (
+    METHODS,
+    MORE,
+    PROMPT,
+    REASONS,
+    TIMES,
+    load_scheme,
+    why_unusable,
+)
 
 PARENT = "How do I plant tomatoes on a small balcony?"
 GOOD = "How do I plant tomatoes on a small, shady balcony that cannot carry more than 80 kg?"
 TOLD = [
     message.replace(PROMPT, "\n")
-    for scheme in read_templates().values()
-    for message in scheme.messages.values()
+    for name in METHODS
+    for message in load_scheme(name).messages.values()
 ]
 
 
