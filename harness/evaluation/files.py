@@ -19,8 +19,6 @@ from harness.runtime.files import explained, sha256_of, write_whole
 Record = Mapping[str, Any]
 
 TIMEOUT_S = 60.0
-LARGEST_BYTES = 64 * 1024 * 1024
-"""Download limit; no benchmark file is this large."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +89,7 @@ def fetch(file: HomeFile, folder: Path) -> bool:
 def _fetched(file: HomeFile) -> bytes:
     try:
         with urllib.request.urlopen(file.url, timeout=TIMEOUT_S) as response:
-            content: bytes = response.read(LARGEST_BYTES + 1)
+            content: bytes = response.read()
     except OSError as error:
         raise HarnessError(
             f"Cannot fetch {file.url} ({in_a_line(str(error))}); fetch it elsewhere and name its "

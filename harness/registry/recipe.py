@@ -23,8 +23,8 @@ from functools import cached_property
 from itertools import chain
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import ConfigDict, Field, model_validator
-from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+from pydantic import AfterValidator, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
 
 from harness.extensions import CREATORS, LOSSES, METRICS, SELECTORS
 from harness.strict import Strict
@@ -32,33 +32,21 @@ from harness.strict import Strict
 ONLINE_ALGORITHMS: Final[tuple[str, ...]] = ("rloo", "oaif")
 
 
-class OneOf:
-    """Annotates a string that must be a registered name, including plug-ins'; looked up lazily."""
+def one_of(*names: Collection[str]) -> AfterValidator:
+    """Return the check that a string is a registered name, also a plug-in's; looked up lazily."""
 
-    def __init__(self, *names: Collection[str]) -> None:
-        self._names = names
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> CoreSchema:
-        return core_schema.no_info_plain_validator_function(
-            self._checked, serialization=core_schema.plain_serializer_function_ser_schema(str)
-        )
-
-    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: Any) -> dict[str, Any]:
-        """Return the JSON Schema: an enum of the names currently registered."""
-        return {"enum": list(chain.from_iterable(self._names)), "type": "string"}
-
-    def _checked(self, value: Any) -> str:
-        if isinstance(value, str):
-            for names in self._names:
-                if value in names:
-                    return value
-        expected = ", ".join(f"'{name}'" for name in chain.from_iterable(self._names))
+    def check(value: str) -> str:
+        if any(value in known for known in names):
+            return value
+        expected = ", ".join(f"'{name}'" for name in chain.from_iterable(names))
         raise PydanticCustomError(
             "literal_error", "Input should be {expected}", {"expected": expected}
         )
 
+    return AfterValidator(check)
 
-Algorithm = Annotated[str, OneOf(LOSSES, ONLINE_ALGORITHMS)]
+
+Algorithm = Annotated[str, one_of(LOSSES, ONLINE_ALGORITHMS)]
 Arm = Literal["human", "eva", "select", "same", "matched", "off_target"]
 FIRST_ARMS: Final[tuple[Arm, ...]] = ("human", "matched", "off_target")
 """Arms with new prompts, which a chain can start with."""
@@ -70,14 +58,14 @@ RewardRole = Literal[
 ]  # fmt: skip
 """The paper's four reward models, and pointwise ones made worse by brief training or noisier
 preferences, with the first of each the worst."""
-Metric = Annotated[str, OneOf(METRICS)]
+Metric = Annotated[str, one_of(METRICS)]
 Sampling = Literal["weighted", "greedy"]
 Choice = Literal["best", "worst"]
 """What the oracle chooses: the prompts the policy can learn most, or least, from."""
 Reach = Literal["parent", "topic", "people", "even"]
 """Where the embedded creator takes the names it adds from: the parent only, the topic, the human
 distribution, or uniformly all it knows."""
-Method = Annotated[str, OneOf(CREATORS)]
+Method = Annotated[str, one_of(CREATORS)]
 
 
 class Creator(Strict):
@@ -130,7 +118,7 @@ class Creator(Strict):
         return data | {name: value for name, value in named.items() if value}
 
 
-SelectorName = Annotated[str, OneOf(SELECTORS)]
+SelectorName = Annotated[str, one_of(SELECTORS)]
 Budget = Literal["steps", "rollouts", "tokens"]
 
 

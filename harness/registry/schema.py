@@ -19,12 +19,12 @@ from harness.extensions import SCORES
 from harness.registry.claims import Claim, Qualitative, places
 from harness.registry.documents import nearest
 from harness.registry.paper import the_paper
-from harness.registry.recipe import OneOf, Recipe, choice, chooses_prompts, layered
+from harness.registry.recipe import Recipe, choice, chooses_prompts, layered, one_of
 from harness.strict import Strict
 
 Id = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.+-]*$")]
 
-ScoreId = Annotated[str, OneOf(SCORES)]
+ScoreId = Annotated[str, one_of(SCORES)]
 
 PROMPT_SCORES: Final[tuple[str, ...]] = ("complexity", "quality")
 """Scores of the prompts themselves; all others score answers. Every run and seed has its own
