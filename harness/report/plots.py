@@ -53,7 +53,7 @@ class Picture:
     alt: str
     draw: Callable[[BinaryIO], object]
     findings: tuple[str, ...] = ()
-    origin: str = ""
+    origin: str = "drawn from the store"
 
     def published(self, folder: Path) -> Picture:
         """Return the plot as it is published in a folder."""
@@ -93,16 +93,10 @@ def canvas(
     matplotlib.use("Agg")
     from matplotlib.figure import Figure
 
-    texts = ("font.size", "axes.titlesize", "axes.labelsize", "xtick.labelsize", "ytick.labelsize",
-             "legend.fontsize")  # fmt: skip
     inked = ("axes.labelcolor", "text.color", "xtick.color", "ytick.color")
-    settings: dict[Any, Any] = {
-        **dict.fromkeys(texts, SIZE),
-        **dict.fromkeys(inked, INK),
-        "axes.edgecolor": MUTED,
-        "hatch.linewidth": 0.6,
-        "svg.hashsalt": salt,
-    }
+    sizes = {"font.size": SIZE, "axes.titlesize": SIZE}
+    settings: dict[Any, Any] = dict.fromkeys(inked, INK) | sizes
+    settings |= {"axes.edgecolor": MUTED, "svg.hashsalt": salt}
     with matplotlib.rc_context(settings):
         sheet = Figure(figsize=size, layout="constrained", facecolor="white")
         panels = sheet.subplots(rows, columns, squeeze=False, **options)

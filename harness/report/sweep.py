@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -148,7 +147,7 @@ def winner_scores(
     for score in (name for name in scores if name in known):
         best = values.of_gain(winner_run(sweep), base, score)
         beside = best if base is None else values.of_gain(base, None, score)
-        own = {name: it for name, it in asdict(best).items() if name in WinnerScore.model_fields}
+        own = {name: it for name, it in vars(best).items() if name in WinnerScore.model_fields}
         found.append(WinnerScore(score=score, base=beside.mean, **own))
     return tuple(found)
 

@@ -55,28 +55,23 @@ _BOUNDS = re.compile(r"(\d+)-(\d+)")
 
 @dataclass(frozen=True)
 class ClaimTest:
-    """What decides a claim; `Verdict` describes the fields that it takes over.
-
-    Attributes:
-        known: The verdict and its reason where no test makes one.
-        about: What the estimated margin is.
-        adjusted: Whether `p_adjusted` is corrected for the number of claims.
-        favoured: Whether the data lean toward the claim rather than against it.
-        alike: Whether the claim is that rows are alike.
-        sought_as: How the size that is sought was found, or why there is none.
-    """
+    """What decides a claim; `Verdict` describes the fields that it takes over."""
 
     known: tuple[VerdictWord, str] | None = None
+    """The verdict and its reason where no test makes one."""
     estimate: Estimate | None = None
     margin: float | None = None
     about: str | None = None
+    """What the estimated margin is."""
     p: float | None = None
     adjusted: bool = False
     p_adjusted: float | None = None
     favoured: bool = False
     alike: bool = False
+    """Whether the claim is that rows are alike."""
     sought: float | None = None
     sought_as: str | None = None
+    """How the size that is sought was found, or why there is none."""
     excludes: str | None = None
 
     @property

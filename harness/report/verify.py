@@ -72,33 +72,28 @@ def verify(results_dir: Path) -> Verified:
     if not index:
         raise HarnessError(f"nothing is published in {results_dir}; publish something first")
     reports = {place: _verified(results_dir, place, entry) for place, entry in index.items()}
-    headed = verify_findings(results_dir, index)
-    not_covered = tuple(name for name in _not_covered(results_dir, index) if name not in headed)
-
-    def of(*kinds: Publication[Any]) -> tuple[str, ...]:
-        names = {kind.name for kind in kinds}
-        return tuple(place for place, entry in index.items() if entry.kind in names)
-
-    def numbers(*kinds: Publication[Any]) -> int:
-        return sum(index[place].numbers for place in of(*kinds))
-
-    _verify_freeze({place: reports[place].origin for place in of(TABLE, FIGURE)})
+    verify_findings(results_dir, index)
+    places: dict[str, list[str]] = {kind: [] for kind in (*KINDS, ARCHIVED)}
+    for place, entry in index.items():
+        places[entry.kind].append(place)
+    tables, figures, sweeps = (places[kind.name] for kind in (TABLE, FIGURE, SWEEP))
+    _verify_freeze({place: reports[place].origin for place in (*tables, *figures)})
     return Verified(
-        tables=of(TABLE),
-        sweeps=of(SWEEP),
-        cells=numbers(TABLE, SWEEP),
-        figures=of(FIGURE),
-        points=numbers(FIGURE),
-        archived=tuple(place for place, entry in index.items() if entry.kind == ARCHIVED),
-        not_covered=not_covered,
+        tables=tuple(tables),
+        sweeps=tuple(sweeps),
+        cells=sum(index[place].numbers for place in (*tables, *sweeps)),
+        figures=tuple(figures),
+        points=sum(index[place].numbers for place in figures),
+        archived=tuple(places[ARCHIVED]),
+        not_covered=_not_covered(results_dir, index),
     )
 
 
-def verify_findings(results_dir: Path, index: Index) -> tuple[str, ...]:
-    """Check that the findings have the answer of the published scores; return the file checked."""
+def verify_findings(results_dir: Path, index: Index) -> None:
+    """Check that the findings, if there are any, have the answer of the published scores."""
     page = results_dir / FINDINGS
     if not page.is_file():
-        return ()
+        return
     text = page.read_text(encoding="utf-8")
     for name, answer in the_paper().answers.items():
         profile = all_profiles()[name]
@@ -118,7 +113,6 @@ def verify_findings(results_dir: Path, index: Index) -> tuple[str, ...]:
                     "again: harness report --all --published --format markdown --output "
                     f"results/{FINDINGS}"
                 )
-    return (FINDINGS,)
 
 
 def _verify_freeze(origins: Mapping[str, Any]) -> None:
@@ -170,7 +164,7 @@ def _verified(results_dir: Path, place: str, entry: IndexEntry) -> Any:
 
 def _not_covered(results_dir: Path, index: Index) -> tuple[str, ...]:
     """Return the files that belong to no publication in the index."""
-    known = {INDEX}
+    known = {INDEX, FINDINGS}
     for place in index:
         names = read_digests(results_dir / place).files
         known |= {f"{place}/{name}" for name in (DIGESTS, *names)}

@@ -21,8 +21,16 @@ from harness.registry.claims import Compare
 from harness.report.answer import finding
 from harness.report.model import Estimate
 from harness.report.page.examples import Examples, examples_of
-from harness.report.page.marks import axis_of, described, holding
-from harness.report.page.page import LONGEST, code, label, printable, truncated
+from harness.report.page.page import (
+    LONGEST,
+    axis_of,
+    code,
+    described,
+    holding,
+    label,
+    printable,
+    truncated,
+)
 from harness.report.page.pictures import published_pictures
 from harness.report.publication import read_index, write_index
 from harness.runtime import Store

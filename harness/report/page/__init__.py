@@ -1,5 +1,1 @@
-"""The report as one self-contained web page.
-
-Numbers and wording match the terminal's (`harness.report.view`, `harness.report.blocks`). The page
-adds drawings of gains (`marks`), pictures, and examples of prompts and answers (`examples`).
-"""
+"""The report as one self-contained web page, in the words and numbers of the terminal."""

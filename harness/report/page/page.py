@@ -9,15 +9,16 @@ from __future__ import annotations
 import base64
 import functools
 import hashlib
+import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from markupsafe import Markup, escape
 
-from harness.registry.claims import Claim, Qualitative, figure_claims, places
+from harness.registry.claims import Claim, Compare, Measurable, Qualitative, figure_claims, places
 from harness.registry.declared import Deviation, deviations, value_in
 from harness.registry.paper import the_paper
 from harness.registry.profile import Profile
@@ -31,15 +32,14 @@ from harness.report.blocks import (
     summary_blocks,
 )
 from harness.report.claims import PRIMARY, all_verdicts, measures, tally, totals
+from harness.report.league import league_pictures
 from harness.report.model import GROUPS, Cell, Estimate, Verdict
 from harness.report.page.examples import examples_in, first_of
-from harness.report.page.marks import axis_of, described, holding
-from harness.report.page.pictures import table_pictures
 from harness.report.plots import Picture
 from harness.report.render import environment
 from harness.report.results import Results
 from harness.report.verdicts import printed_margin
-from harness.report.view import Block, plain
+from harness.report.view import Block, plain, signed
 from harness.words import seeds_text
 
 if TYPE_CHECKING:
@@ -93,6 +93,7 @@ def _table(results: Results) -> dict[str, Any]:
     table, report = results.table, results.report
     facts, seeds = view.facts(results), seeds_text(report.seeds)
     done = len({cell.row for cell in report.cells if cell.mean is not None})
+    drawn = league_pictures(results)
     several = f", seed{'s' * (len(report.seeds) > 1)} {seeds}" if done else ""
     by_reason: dict[str, list[str]] = {}
     for row, reason in results.absent.items():
@@ -111,7 +112,7 @@ def _table(results: Results) -> dict[str, Any]:
         "summary": summary_blocks(results),
         "details": fact_blocks(results) if report.has_numbers else [],
         "absent": [(", ".join(rows), reason) for reason, rows in by_reason.items()],
-        "pictures": table_pictures(results),
+        "pictures": [it.published(results.folder) if results.folder else it for it in drawn],
     }
 
 
@@ -153,6 +154,65 @@ def run_block(tables: Iterable[Results]) -> Block:
                     for name, own in runs.items()]  # fmt: skip
     head = ("run", "rows", "seeds", "reward model", "creator", "judge")
     return Block(f"{len(runs)} runs", (), head, tuple(rows_of_runs))
+
+
+# --- Gains on an axis, in percent of the width, so that drawings stretch ---
+
+MARGIN = 0.06
+"""Padding at either end of an axis, as a fraction of its span."""
+
+MOST_TICKS = 5
+
+
+class Axis(NamedTuple):
+    low: float
+    high: float
+    ticks: tuple[float, ...]
+    decimals: int
+
+    def at(self, value: float) -> float:
+        """Return a value's position, in percent of the width; beyond an end, that of the end."""
+        inside = min(max(value, self.low), self.high)
+        return round(100.0 * (inside - self.low) / (self.high - self.low), 2)
+
+    def label(self, tick: float) -> str:
+        return "0" if tick == 0.0 else signed(tick, self.decimals)
+
+
+def axis_of(gains: Iterable[Estimate | None]) -> Axis | None:
+    """Return an axis that holds zero and every interval, or None if there is none."""
+    known = [end for it in gains if it is not None for end in (it.low, it.high)]
+    if not known:
+        return None
+    low, high = min(0.0, *known), max(0.0, *known)
+    if low == high:
+        low, high = low - 1.0, high + 1.0
+    free = MARGIN * (high - low)
+    low, high = low - free, high + free
+    # The smallest step of 1, 2 or 5 times a power of ten that gives at most MOST_TICKS intervals.
+    power = 10.0 ** math.floor(math.log10((high - low) / MOST_TICKS))
+    step = next(k * power for k in (1, 2, 5, 10) if high - low <= k * power * MOST_TICKS)
+    first, last = math.ceil(low / step), math.floor(high / step)
+    ticks = tuple(round(k * step, 10) + 0.0 for k in range(first, last + 1))
+    return Axis(low, high, ticks, max(0, -math.floor(math.log10(step))))
+
+
+def described(gain: Estimate | None, paper: float | None, decimals: int) -> str:
+    """Say what is drawn, for those who do not see it."""
+    ours = "no gain of ours"
+    if gain is not None:
+        mean, low, high = (signed(end, decimals) for end in (gain.mean, gain.low, gain.high))
+        ours = f"our gain {mean}, 95% from {low} to {high}"
+    sign = None if paper is None else (paper > 0) - (paper < 0)
+    side = {None: "not printed", 1: "above zero", 0: "zero", -1: "below zero"}[sign]
+    return f"{ours}; the paper's is {side}"
+
+
+def holding(test: Measurable, margin: float | None) -> tuple[float, float]:
+    """Return the ends of where a claim holds; a margin lets rows be that far apart."""
+    if isinstance(test, Compare) and test.op == "within":
+        return -(margin or 0.0), margin or 0.0
+    return (-(margin or 0.0), math.inf) if test.sign > 0 else (-math.inf, 0.0)
 
 
 # --- Claims, assumptions, deviations ---

@@ -10,21 +10,12 @@ from harness.registry.declared import all_figures, natural
 from harness.registry.figures import Figure
 from harness.report.figures.drawing import figure_picture
 from harness.report.figures.report import assemble_figure
-from harness.report.league import league_pictures
 from harness.report.plots import Picture
 from harness.report.publication import ARCHIVED, read_index
 from harness.report.publish import TABLE
 from harness.report.results import Results
 from harness.report.verify import KINDS
 from harness.runtime import Store
-
-
-def table_pictures(results: Results) -> list[Picture]:
-    """Return a table's own pictures."""
-    folder, drawn = results.folder, league_pictures(results)
-    if folder is not None:
-        return [it.published(folder) for it in drawn]
-    return [replace(it, origin="drawn from the store") for it in drawn]
 
 
 def drawn_figures(
