@@ -59,6 +59,9 @@ def stored_results(runs: TableRuns, known: KnownControls) -> Results:
     measured = read_scores(runs, store)
     scores = RunScores.of_table(table, runs.rows, runs.seeds, measured)
     cells = cells_of(runs, store, scores)
+    absent = lacking_rows(table, profile)
+    controls = known.checked(table, runs.seeds, measured, absent) if table.controls else None
+    controls = controls or known.beside(judged_runs(cells))
     read = [benchmark_of(profile, column.reads) for column in table.columns]
     report = Report(
         **_declared(table, profile, runs.seeds, runs.rows),
@@ -66,7 +69,7 @@ def stored_results(runs: TableRuns, known: KnownControls) -> Results:
         summary=tuple(summarise(cells, scores)),
         study=study_of(runs, store, measured),
         leagues=leagues_of(table, runs.row_ids, scores),
-        **_sensitivity(table, cells, scores, known.beside(judged_runs(cells))),
+        **_sensitivity(table, cells, scores, controls),
         failures=tuple(_failures(cells)),
         origin=origin_of(runs, store, dict.fromkeys(name for name in read if name)),
         assumptions=tuple(assumptions_of(runs)),
@@ -79,7 +82,7 @@ def stored_results(runs: TableRuns, known: KnownControls) -> Results:
         measured=measured,
         read_facts=lambda: facts_of(runs, store),
         runs=(runs, store),
-        absent=lacking_rows(table, profile),
+        absent=absent,
         calibrations={name: held for name, held in calibrated.items() if name in read},
     )
 

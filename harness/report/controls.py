@@ -255,7 +255,7 @@ class KnownControls:
             return None
         planned, lacking = runnable(table, profile, shown.seeds)
         assert planned is not None
-        return self._checked(table, shown.seeds, read_scores(planned, store), lacking)
+        return self.checked(table, shown.seeds, read_scores(planned, store), lacking)
 
     @cached_property
     def published(self) -> Controls | None:
@@ -267,11 +267,12 @@ class KnownControls:
         named = [(run.partition("@"), cell.column) for cell in report.cells for run in cell.runs]
         runs = {(run, column): fingerprint for (run, _, fingerprint), column in named}
         lacking = lacking_rows(table, profile)
-        return replace(self._checked(table, report.seeds, measured, lacking), runs=runs)
+        return replace(self.checked(table, report.seeds, measured, lacking), runs=runs)
 
-    def _checked(
+    def checked(
         self, table: Table, seeds: Sequence[int], measured: Measured, lacking: Mapping[str, str]
     ) -> Controls:
+        """Return the controls as given scores decide them; `lacking` says why rows cannot run."""
         found = checked_runs(table, self.profile, seeds, measured, lacking)
         return replace(found, accuracies=lambda: self._accuracies)
 
