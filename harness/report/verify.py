@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from harness.errors import HarnessError
-from harness.registry.declared import all_profiles, all_tables
+from harness.registry.declared import CONTROLS, all_profiles, all_tables
 from harness.registry.paper import the_paper
+from harness.registry.profile import table_at
 from harness.report.answer import answer_to
 from harness.report.build import published_results
 from harness.report.controls import KnownControls
@@ -77,7 +78,7 @@ def verify(results_dir: Path) -> Verified:
     for place, entry in index.items():
         places[entry.kind].append(place)
     tables, figures, sweeps = (places[kind.name] for kind in (TABLE, FIGURE, SWEEP))
-    _verify_freeze({place: reports[place].origin for place in (*tables, *figures)})
+    verify_freeze({place: reports[place].origin for place in (*tables, *figures)})
     return Verified(
         tables=tuple(tables),
         sweeps=tuple(sweeps),
@@ -100,11 +101,8 @@ def verify_findings(results_dir: Path, index: Index) -> None:
         known = KnownControls(profile, None, results_dir)
         asked = dict.fromkeys(it for line in answer.lines for part in line.comparisons
                               for it in part.tables)  # fmt: skip
-        tables = [
-            published_results(all_tables()[table], results_dir / name / table, known)
-            for table in asked
-            if f"{name}/{table}" in index
-        ]
+        there = [table_at(all_tables()[it], profile) for it in asked if f"{name}/{it}" in index]
+        tables = [published_results(it, results_dir / name / it.id, known) for it in there]
         lines = answer_to(tables, ()).lines if len(tables) > 1 else ()
         for line in lines:
             if escape(line) not in text:
@@ -115,7 +113,7 @@ def verify_findings(results_dir: Path, index: Index) -> None:
                 )
 
 
-def _verify_freeze(origins: Mapping[str, Any]) -> None:
+def verify_freeze(origins: Mapping[str, Any]) -> None:
     """Check that our worlds were frozen before an eva metric chose any prompts in them."""
     from harness.worlds.profile_freeze import freeze_of
 
@@ -132,8 +130,11 @@ def _verify_freeze(origins: Mapping[str, Any]) -> None:
                 f"({', '.join(changed)}); restore it, or {again}"
             )
         for place, origin in origins.items():
+            own, _, table = place.partition("/")
+            if own != name or table == CONTROLS:
+                continue  # a world is frozen by its controls, which have no row of eva
             since = origin.by_metric_since
-            if place.startswith(f"{name}/") and since is not None and since < freeze.at:
+            if since is not None and since < freeze.at:
                 raise HarnessError(
                     f"{place} has prompts that a metric chose at {since}, before the world of "
                     f"`{name}` was frozen at {freeze.at}; {again}"

@@ -67,7 +67,8 @@ def published(request: pytest.FixtureRequest) -> tuple[Results, ...]:
     profile, results = named_profile(request.param), results_dir()
     needed = {name for line in the_paper().answers[profile.name].lines
               for it in line.comparisons for name in it.tables}  # fmt: skip
-    return published_tables([all_tables()[name] for name in needed], profile, results)
+    tables = [table_at(all_tables()[name], profile) for name in needed]
+    return published_tables(tables, profile, results)
 
 
 @pytest.fixture(scope="module")

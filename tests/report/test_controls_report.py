@@ -207,6 +207,17 @@ def test_two_seeds_decide_no_control_and_three_do() -> None:
     assert (found.why_not("offline") or "").startswith("offline controls not run: ")
 
 
+def test_controls_in_their_own_report_are_decided_by_its_seeds(tmp_path: Path) -> None:
+    """Whatever the store has beside them."""
+    control: dict[str, Any] = {"id": "rises", "statement": "It rises.", "training": "offline"}
+    control |= {"column": "ah_wr", "kind": "rising", "standard_errors": 3}
+    declared = {**DECLARATION, "controls": [control | {"rows": ["base", "eva-a_min"]}]}
+    for seeds, state in (((0, 1), "not_run"), ((0, 1, 2), "passed")):
+        runs = toy_runs(seeds, table=declared)
+        write_all(store := Store(tmp_path), runs)
+        assert [it.state for it in stored(runs, store).report.controls] == [state]
+
+
 def test_what_has_not_run_or_cannot_is_said() -> None:
     scores = measured(LEVELS)
     del scores["dpo60k-h1", 3, "ah_wr"]

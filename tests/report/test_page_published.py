@@ -33,7 +33,7 @@ MOST_STOPS = 90
 FOLDERS = {
     place.partition("/")[2]: results_dir() / place
     for place, entry in read_index(results_dir()).items()
-    if entry.kind == "table"
+    if entry.kind == "table" and place.startswith("micro/")
 }
 PUBLISHED = (
     "choosing components controls reward-models selectors table1 table10 table11 table12 table13 "

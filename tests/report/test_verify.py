@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -26,7 +27,7 @@ from harness.report.publication import (
     write_index,
 )
 from harness.report.scores import RunScores
-from harness.report.verify import FINDINGS, KINDS, verify, verify_findings
+from harness.report.verify import FINDINGS, KINDS, verify, verify_findings, verify_freeze
 from harness.runtime.files import sha256_of
 
 
@@ -217,10 +218,18 @@ def test_the_results_of_the_project_are_verified_without_heavy_libraries() -> No
     subprocess.run([sys.executable, "-c", code], check=True, env=environment)
 
 
+def test_prompts_that_a_metric_chose_before_the_freeze_are_refused_but_in_its_controls() -> None:
+    early = SimpleNamespace(by_metric_since="2001-01-01T00:00:00+00:00")
+    verify_freeze({"micro/controls": early, "elsewhere/table4": early})
+    with pytest.raises(HarnessError, match="micro/table4 has prompts that a metric chose at 2001"):
+        verify_freeze({"micro/controls": early, "micro/table4": early})
+
+
 def test_the_headline_of_the_findings_is_that_of_the_published_scores(tmp_path: Path) -> None:
     """A line with another number in it is named; what is published is itself left as it is."""
     text = (results_dir() / FINDINGS).read_text(encoding="utf-8")
-    (tmp_path / "micro").symlink_to(results_dir() / "micro")
+    for profile in ("micro", "laptop"):
+        (tmp_path / profile).symlink_to(results_dir() / profile)
     index = read_index(results_dir())
     (tmp_path / FINDINGS).write_text(text, encoding="utf-8")
     verify_findings(tmp_path, index)
