@@ -126,16 +126,10 @@ def published_tables(
 def published_results(table: Table, folder: Path, known: KnownControls) -> Results:
     """Return what is published of a table."""
     report, measured = read_published(folder)
-    if [column.id for column in report.columns] != [column.id for column in table.columns]:
-        raise HarnessError(
-            f"the columns of `{table.id}` have changed since it was published; publish the table "
-            "again"
-        )
-    shown = {row.id for row in report.rows}
-    if gone := shown - {row.id for row in table.rows}:
-        raise HarnessError(
-            f"`{table.id}` has no row `{min(gone)}` any more; publish the table again"
-        )
+    shown, known_rows = {row.id for row in report.rows}, {row.id for row in table.rows}
+    columns = [column.id for column in table.columns]
+    if not shown <= known_rows or [column.id for column in report.columns] != columns:
+        raise HarnessError(f"{folder} has other rows or columns; publish the table again")
     return _results(
         table,
         known,

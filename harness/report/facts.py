@@ -209,11 +209,9 @@ def _amounts(stage: Stage, store: Store) -> Numbers:
 
 
 def _trained(run: Run, store: Store) -> Numbers:
-    file, _ = _prompts_of(run.last_prompts)
-    prompts = _read(store.file(run.last_prompts.fingerprint, file), "prompt")
-    found = _seen(prompts)
-    if file == "pairs.parquet":
-        path = store.file(run.last_prompts.fingerprint, file)
+    path = store.file(run.last_prompts.fingerprint, _prompts_of(run.last_prompts)[0])
+    found = _seen(_read(path, "prompt"))
+    if path.name == "pairs.parquet":
         both = zip(_read(path, "reward_rejected"), _read(path, "reward_chosen"), strict=True)
         found["signal"] = fmean(worst < best for worst, best in both)
     return found
@@ -232,10 +230,7 @@ def _online(run: Run, runs: TableRuns, store: Store) -> Numbers:
     dropped = sum(segment["dropped"] for segment in said)
     children = dropped + sum(segment["children"] for segment in said)
     paths = [store.file(stage.fingerprint, "trained.parquet") for stage in run.training]
-    prompts, means, bests = (
-        [value for path in paths for value in _read(path, name)]
-        for name in ("prompt", "reward_mean", "reward_best")
-    )
+    prompts, means, bests = (_column(paths, it) for it in ("prompt", "reward_mean", "reward_best"))
     return {
         **_seen(prompts),
         "signal": fmean(best - mean > _ROUNDING for mean, best in zip(means, bests, strict=True)),
@@ -255,10 +250,8 @@ def _selector(said: Mapping[str, float], paths: Sequence[Path]) -> Numbers:
     names = ("trained", "insertion", "scored_tokens", "creator_tokens", "read_prompts")
     found: Numbers = {name: float(said[name]) for name in names}
     found["screened"] = float(said["rollouts"] - said["trained"] - said["insertion"])
-    predicted, spread = (
-        [value for path in paths for value in _read(path, name)] for name in ("predicted", "spread")
-    )
-    pairs = [(a, b) for a, b in zip(predicted, spread, strict=True) if a is not None]
+    both = zip(_column(paths, "predicted"), _column(paths, "spread"), strict=True)
+    pairs = [(predicted, spread) for predicted, spread in both if predicted is not None]
     found["foreseen"] = spearman(*map(list, zip(*pairs, strict=True))) if pairs else None
     return found
 
@@ -356,8 +349,12 @@ def _right_shares(path: Path, right: Callable[[str, str], bool]) -> dict[str, fl
 
 @functools.lru_cache(maxsize=1024)
 def _read(path: Path, column: str) -> list[Any]:
-    """Return a column of a verified file; rows and tables share stages."""
+    """Return a column of a file; rows and tables share stages."""
     return [row[column] for row in read_rows(path, column)]
+
+
+def _column(paths: Iterable[Path], name: str) -> list[Any]:
+    return [value for path in paths for value in _read(path, name)]
 
 
 # --- Prompt distances ---

@@ -112,9 +112,9 @@ class Publication(Generic[Model]):
     model: type[Model]
     extent: Callable[[Model], IndexEntry]
     page: Callable[[Model], str]
-    values: Callable[[Model], str]
     recomputed: Callable[[Model, Path], Model]
     pictures: Callable[[Model], Sequence[Picture]] = lambda report: ()
+    values: Callable[[Model], str] = lambda report: SCORES
 
     def publish(
         self,

@@ -125,12 +125,5 @@ def table_extent(report: Report) -> IndexEntry:
     )
 
 
-TABLE = Publication(
-    "table",
-    Report,
-    table_extent,
-    page=lambda report: "",
-    values=lambda report: SCORES,
-    recomputed=recomputed,
-)
+TABLE = Publication("table", Report, table_extent, lambda report: "", recomputed)
 """A table with the per-prompt scores behind its cells; `publish` writes its page and pictures."""

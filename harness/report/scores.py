@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,10 +56,9 @@ POWER = 0.8
 def read_scores(table_runs: TableRuns, store: Store) -> Measured:
     """Read the scores behind a table's columns from every finished judge stage."""
     columns, rows = table_runs.table.columns, table_runs.rows
-    wanted = itertools.product({(r.run_id(c), c.reads) for r in rows for c in columns},
-                               table_runs.seeds)  # fmt: skip
-    keys = [(run, seed, score) for (run, score), seed in wanted]
-    return read_wanted(table_runs.runs, keys, table_runs.profile, store)
+    read = {(row.run_id(column), column.reads) for row in rows for column in columns}
+    wanted = [(run, seed, score) for run, score in read for seed in table_runs.seeds]
+    return read_wanted(table_runs.runs, wanted, table_runs.profile, store)
 
 
 def read_wanted(
@@ -66,13 +66,11 @@ def read_wanted(
 ) -> Measured:
     """Read the wanted scores of runs from every finished judge stage."""
     # A judge stage can hold several scores; read it once.
-    by_stage: dict[str, list[Key]] = {}
-    for key in sorted(set(wanted)):
-        run_id, seed, score = key
-        benchmark = benchmark_of(profile, score)
-        if benchmark is not None:
+    by_stage: dict[str, list[Key]] = defaultdict(list)
+    for run_id, seed, score in sorted(set(wanted)):
+        if (benchmark := benchmark_of(profile, score)) is not None:
             stage = runs[run_id, seed].judged[benchmark].fingerprint
-            by_stage.setdefault(stage, []).append(key)
+            by_stage[stage].append((run_id, seed, score))
     measured: Measured = {}
     for stage, keys in by_stage.items():
         if store.status(stage) == "done":

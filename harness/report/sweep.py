@@ -347,9 +347,8 @@ SWEEP = Publication(
     SweepReport,
     lambda report: report.extent,
     page=sweep_markdown,
-    pictures=sweep_pictures,
-    values=lambda report: SCORES,
     recomputed=recomputed,
+    pictures=sweep_pictures,
 )
 """A sweep, published with its winner's per-prompt scores."""
 

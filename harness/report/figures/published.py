@@ -77,8 +77,8 @@ FIGURE = Publication(
     FigureReport,
     figure_extent,
     page=lambda report: figure_markdown(report, figure_picture(report)),
+    recomputed=recomputed,
     pictures=lambda report: [figure_picture(report)],
     values=lambda report: report.data.file,
-    recomputed=recomputed,
 )
 """A figure, published with the per-prompt values that its points are computed from."""

@@ -63,26 +63,23 @@ def as_html(tables: Sequence[Results], pictures: Sequence[Picture]) -> str:
     verdicts = all_verdicts(tables, figure_claims(), profile)
     script = hashlib.sha256((TEMPLATES / SCRIPT).read_bytes())
     finished = [origin.finished for origin in origins if origin.finished]
-    return (
-        _environment()
-        .get_template("page.html.j2")
-        .render(
-            profile=profile,
-            published=any(it.folder for it in tables),
-            paper=the_paper(),
-            answer=answer_to(tables, verdicts),
-            script_digest=base64.b64encode(script.digest()).decode("ascii"),
-            tables=[_table(it) for it in tables],
-            pictures=pictures,
-            examples=first_of(filter(None, map(examples_in, tables))),
-            commits=sorted({commit for origin in origins for commit in origin.commits}),
-            finished=max(finished, default=None),
-            claims=_claims(tables, verdicts),
-            counts=tally(verdicts).words,
-            primary=PRIMARY,
-            totals=totals(verdicts),
-            appendix=[*_assumptions(tables), *_deviations(profile), run_block(tables)],
-        )
+    page = _environment().get_template("page.html.j2")
+    return page.render(
+        profile=profile,
+        published=any(it.folder for it in tables),
+        paper=the_paper(),
+        answer=answer_to(tables, verdicts),
+        script_digest=base64.b64encode(script.digest()).decode("ascii"),
+        tables=[_table(it) for it in tables],
+        pictures=pictures,
+        examples=first_of(filter(None, map(examples_in, tables))),
+        commits=sorted({commit for origin in origins for commit in origin.commits}),
+        finished=max(finished, default=None),
+        claims=_claims(tables, verdicts),
+        counts=tally(verdicts).words,
+        primary=PRIMARY,
+        totals=totals(verdicts),
+        appendix=[*_assumptions(tables), *_deviations(profile), run_block(tables)],
     )
 
 
@@ -95,9 +92,9 @@ def _table(results: Results) -> dict[str, Any]:
     done = len({cell.row for cell in report.cells if cell.mean is not None})
     drawn = league_pictures(results)
     several = f", seed{'s' * (len(report.seeds) > 1)} {seeds}" if done else ""
-    by_reason: dict[str, list[str]] = {}
+    by_reason: dict[str, list[str]] = defaultdict(list)
     for row, reason in results.absent.items():
-        by_reason.setdefault(plain(reason.removeprefix(f"`{row}` ")), []).append(row)
+        by_reason[plain(reason.removeprefix(f"`{row}` "))].append(row)
     return {
         "id": table.id,
         "table": table,
