@@ -180,7 +180,7 @@ def rendered(tally: Tally) -> RenderableType:
     if tally.awaited is not None:
         waits = ProgressBar(total=None, pulse=True, width=40)
         bar.add_row(waits, f"starting {_awaited(tally.awaited)}")
-    points = ((stage, tally.latest.get(stage.fingerprint)) for stage in tally.running)
+    points = ((stage, tally.latest.get(stage)) for stage in tally.running)
     running = (f"  {stage.label}{f' · {at.words}' if at else ''}" for stage, at in points)
     return Group(
         bar,

@@ -23,11 +23,10 @@ class Plan:
     """The distinct stages behind some targets, each after its inputs."""
 
     def __init__(self, targets: Iterable[Stage]) -> None:
-        self.targets = tuple({stage.fingerprint: stage for stage in targets}.values())
-        self.stages = tuple(inputs_first(self.targets))
-        self.dependants: dict[str, list[Stage]] = {stage.fingerprint: [] for stage in self.stages}
+        self.stages = tuple(inputs_first(targets))
+        self.dependants: dict[Stage, list[Stage]] = {stage: [] for stage in self.stages}
         for stage in self.stages:
-            for needed in {*stage.record["inputs"].values()}:
+            for needed in {*stage.inputs.values()}:
                 self.dependants[needed].append(stage)
 
     def __len__(self) -> int:
@@ -36,35 +35,34 @@ class Plan:
     def __iter__(self) -> Iterator[Stage]:
         return iter(self.stages)
 
-    def states(self, store: Store) -> dict[str, State]:
-        return {stage.fingerprint: store.status(stage.fingerprint) for stage in self.stages}
+    def states(self, store: Store) -> dict[Stage, State]:
+        return {stage: store.status(stage.fingerprint) for stage in self.stages}
 
     def pending(self, store: Store) -> tuple[Stage, ...]:
-        states = self.states(store)
-        return tuple(stage for stage in self.stages if states[stage.fingerprint] != "done")
+        return tuple(stage for stage, state in self.states(store).items() if state != "done")
 
     def chains(
         self, pending: Iterable[Stage], seconds: Callable[[Stage], float]
-    ) -> dict[str, float]:
+    ) -> dict[Stage, float]:
         """Return the seconds of the longest chain that each pending stage (in order) starts."""
-        chains: dict[str, float] = {}
+        chains: dict[Stage, float] = {}
         for stage in reversed(list(pending)):
-            after = (chains.get(d.fingerprint, 0.0) for d in self.dependants[stage.fingerprint])
-            chains[stage.fingerprint] = seconds(stage) + max(after, default=0.0)
+            after = (chains.get(dependant, 0.0) for dependant in self.dependants[stage])
+            chains[stage] = seconds(stage) + max(after, default=0.0)
         return chains
 
 
 def inputs_first(targets: Iterable[Stage]) -> Iterator[Stage]:
     """Yield each distinct stage once, after its inputs (iteratively, since chains can be long)."""
-    seen: set[str] = set()
+    seen: set[Stage] = set()
     for target in targets:
         walk = [(target, False)]
         while walk:
             stage, inputs_seen = walk.pop()
             if inputs_seen:
                 yield stage
-            elif stage.fingerprint not in seen:
-                seen.add(stage.fingerprint)
+            elif stage not in seen:
+                seen.add(stage)
                 walk.append((stage, True))
                 for needed in reversed(list(stage.inputs.values())):
                     walk.append((needed, False))
@@ -77,27 +75,19 @@ class Schedule:
         self, plan: Plan, pending: Iterable[Stage], expected: Callable[[Stage], float]
     ) -> None:
         self._plan = plan
-        self._unsettled = {stage.fingerprint: stage for stage in pending}
-        chains = plan.chains(self._unsettled.values(), expected)
-        self._rank = {
-            fingerprint: (-chains[fingerprint], position)
-            for position, fingerprint in enumerate(self._unsettled)
-        }
+        self._unsettled = dict.fromkeys(pending)
+        chains = plan.chains(self._unsettled, expected)
+        rank = {stage: (-chains[stage], place) for place, stage in enumerate(self._unsettled)}
+        self._urgency = rank.__getitem__
         self._waits_for = {
-            fingerprint: {*stage.record["inputs"].values()} & self._unsettled.keys()
-            for fingerprint, stage in self._unsettled.items()
+            stage: {*stage.inputs.values()} & self._unsettled.keys() for stage in self._unsettled
         }
-        self._ready = [
-            stage for stage in self._unsettled.values() if not self._waits_for[stage.fingerprint]
-        ]
-        self._ready.sort(key=self._urgency)
-
-    def _urgency(self, stage: Stage) -> tuple[float, int]:
-        return self._rank[stage.fingerprint]
+        ready = [stage for stage, needed in self._waits_for.items() if not needed]
+        self._ready = sorted(ready, key=self._urgency)
 
     @property
     def left(self) -> list[Stage]:
-        return list(self._unsettled.values())
+        return list(self._unsettled)
 
     def take(self, fits: Callable[[Stage], bool] = lambda stage: True) -> Stage | None:
         """Take and return the most urgent ready stage that fits, or None."""
@@ -108,31 +98,30 @@ class Schedule:
 
     def finish(self, stage: Stage) -> None:
         """Settle a finished stage; its dependants may become ready."""
-        del self._unsettled[stage.fingerprint]
-        for dependant in self._plan.dependants[stage.fingerprint]:
-            waits_for = self._waits_for.get(dependant.fingerprint, set())
-            waits_for.discard(stage.fingerprint)
-            if not waits_for and dependant.fingerprint in self._unsettled:
-                self.put_back(dependant)
+        del self._unsettled[stage]
+        for dependant in self._plan.dependants[stage]:
+            if dependant in self._unsettled:
+                self._waits_for[dependant].discard(stage)
+                if not self._waits_for[dependant]:
+                    self.put_back(dependant)
 
     def fail(self, stage: Stage) -> list[Stage]:
         """Settle a failed stage and everything that depends on it; return the latter."""
-        del self._unsettled[stage.fingerprint]
-        lost = {stage.fingerprint}
-        dropped = []
-        for candidate in list(self._unsettled.values()):
-            if not lost.isdisjoint(candidate.record["inputs"].values()):
-                lost.add(candidate.fingerprint)
-                dropped.append(self._unsettled.pop(candidate.fingerprint))
-        return dropped
+        lost = {stage: None}
+        for candidate in self._unsettled:
+            if not lost.keys().isdisjoint(candidate.inputs.values()):
+                lost[candidate] = None
+        for each in lost:
+            del self._unsettled[each]
+        return list(lost)[1:]
 
     def put_back(self, stage: Stage) -> None:
         insort(self._ready, stage, key=self._urgency)
 
     def drop_all(self, but: Collection[Stage]) -> list[Stage]:
         """Settle all remaining stages, started or not, except `but`; return them in plan order."""
-        dropped = [stage for stage in self._unsettled.values() if stage not in but]
-        self._unsettled = {stage.fingerprint: stage for stage in but}
+        dropped = [stage for stage in self._unsettled if stage not in but]
+        self._unsettled = dict.fromkeys(but)
         self._ready.clear()
         return dropped
 
@@ -279,8 +268,8 @@ class Tally:
         self._jobs = jobs
         self._clock = clock
         self._began = clock()
-        self._open = {stage.fingerprint: stage for stage in plan.pending(store)}
-        self._expected = {it: max(_LEAST_S, expected(stage)) for it, stage in self._open.items()}
+        self._expected = {it: max(_LEAST_S, expected(it)) for it in plan.pending(store)}
+        self._open = dict.fromkeys(self._expected)
         self._took: dict[str, _Pace] = {}
         self.total = len(plan)
         self.done = self.total - len(self._open)
@@ -288,7 +277,7 @@ class Tally:
         self.skipped = 0
         self.running: dict[Stage, float] = {}
         self.elsewhere: set[Stage] = set()
-        self.latest: dict[str, StageProgress] = {}
+        self.latest: dict[Stage, StageProgress] = {}
         self.awaited: Awaited | None = None
         self._reached: dict[Stage, list[tuple[int, float]]] = {}
 
@@ -301,7 +290,7 @@ class Tally:
             case StageElsewhere(stage):
                 self.elsewhere.add(stage)
             case StageProgress(stage):
-                self.latest[stage.fingerprint] = event
+                self.latest[stage] = event
                 self._reached.setdefault(stage, []).append((event.step, self._clock()))
             case StageFinished() | StageFailed() | StageSkipped():
                 self._settle(event)
@@ -310,15 +299,15 @@ class Tally:
         stage, now = event.stage, self._clock()
         if isinstance(event, StageFinished):
             took = max(now - self.running.get(stage, now), event.wall_s)
-            self._took.setdefault(stage.kind, _Pace()).add(took, self._expected[stage.fingerprint])
+            self._took.setdefault(stage.kind, _Pace()).add(took, self._expected[stage])
             self.done += 1
         self.failed += isinstance(event, StageFailed)
         self.skipped += isinstance(event, StageSkipped)
         self.elsewhere.discard(stage)
         self.running.pop(stage, None)
         self._reached.pop(stage, None)
-        self.latest.pop(stage.fingerprint, None)
-        self._open.pop(stage.fingerprint, None)
+        self.latest.pop(stage, None)
+        self._open.pop(stage, None)
 
     @property
     def elapsed_s(self) -> float:
@@ -336,26 +325,26 @@ class Tally:
     def remaining_s(self) -> float:
         """Return the expected seconds left: the minimum possible with `jobs` workers."""
         left = self._left()
-        chains = self._plan.chains(self._open.values(), lambda stage: left[stage.fingerprint])
+        chains = self._plan.chains(self._open, left.__getitem__)
         return max(sum(left.values()) / self._jobs, max(chains.values(), default=0.0))
 
-    def _left(self) -> dict[str, float]:
+    def _left(self) -> dict[Stage, float]:
         """Return the seconds left for each open stage; a slow one does not end soon (`_LONGER`)."""
         now, by_steps = self._clock(), self._by_steps()
         overall, paces = _Pace(_FEW_S, _FEW_S), dict[str, _Pace]()
         for own in self._took.values():
             overall.add(own.took, own.expected)
         for stage, seconds in by_steps.items():
-            paces.setdefault(stage.kind, _Pace()).add(seconds, self._expected[stage.fingerprint])
+            paces.setdefault(stage.kind, _Pace()).add(seconds, self._expected[stage])
         paces |= self._took
         left = {
-            fingerprint: self._expected[fingerprint]
+            stage: self._expected[stage]
             * (paces[stage.kind].ratio if stage.kind in paces else max(1.0, overall.ratio))
-            for fingerprint, stage in self._open.items()
+            for stage in self._open
         }
         for stage, started in self.running.items():
-            usual, spent = by_steps.get(stage, left[stage.fingerprint]), now - started
-            left[stage.fingerprint] = max(usual - spent, _LONGER * spent)
+            usual, spent = by_steps.get(stage, left[stage]), now - started
+            left[stage] = max(usual - spent, _LONGER * spent)
         return left
 
     def _by_steps(self) -> dict[Stage, float]:
@@ -363,7 +352,7 @@ class Tally:
         found = {}
         for stage, started in self.running.items():
             reached = self._reached.get(stage, [])
-            last = self.latest[stage.fingerprint].last if reached else None
+            last = self.latest[stage].last if reached else None
             if last is None or len(reached) < _FEWEST_STEPS:
                 continue
             (first, began), (step, now) = reached[0], reached[-1]

@@ -110,7 +110,7 @@ def summary_of(experiment: Request) -> PlanSummary:
     states = experiment.stages.states(experiment.store)
 
     def counts(stages: Iterable[Stage]) -> dict[str, int]:
-        found = [states[stage.fingerprint] for stage in stages]
+        found = [states[stage] for stage in stages]
         return {"total": len(found)} | {state: found.count(state) for state in STATES}
 
     by_kind: dict[str, list[Stage]] = {}
@@ -118,7 +118,7 @@ def summary_of(experiment: Request) -> PlanSummary:
         by_kind.setdefault(stage.kind, []).append(stage)
     seconds, untimed = _estimate(experiment)
     runs, parts, group = experiment.runs.values(), experiment.parts, experiment.is_group
-    needed = Counter([s.fingerprint for run in runs for s in Plan(run.targets)])
+    needed = Counter(stage for run in runs for stage in Plan(run.targets))
     figure = experiment.figure_runs
     return PlanSummary(
         table=experiment.id,
@@ -145,7 +145,7 @@ def summary_of(experiment: Request) -> PlanSummary:
                 stage=it.label, kind=it.kind, fingerprint=it.fingerprint, reason=found["reason"]
             )
             for it in experiment.stages
-            if states[it.fingerprint] == "failed"
+            if states[it] == "failed"
             if (found := experiment.store.failure(it.fingerprint))
         ],
         requests=requests_of(experiment.profile, experiment.pending),
@@ -155,11 +155,10 @@ def summary_of(experiment: Request) -> PlanSummary:
 def _estimate(experiment: Request) -> tuple[float | None, list[str]]:
     """Return the seconds until everything is done, or None and the kinds never timed."""
     left, timings = experiment.pending, experiment.timings
-    seconds = {stage.fingerprint: timings.seconds(stage) for stage in left}
-    known = {name: it for name, it in seconds.items() if it is not None}
-    if untimed := {stage.kind: None for stage in left if stage.fingerprint not in known}:
+    known = {it: seconds for it in left if (seconds := timings.seconds(it)) is not None}
+    if untimed := dict.fromkeys(stage.kind for stage in left if stage not in known):
         return None, list(untimed)
     needs = needs_of(experiment.profile)
-    work = sum(known[it.fingerprint] * (needs.of(it.kind).gpus or 1) for it in left)
-    chains = experiment.stages.chains(left, lambda stage: known[stage.fingerprint])
+    work = sum(known[it] * (needs.of(it.kind).gpus or 1) for it in left)
+    chains = experiment.stages.chains(left, known.__getitem__)
     return max(work / experiment.workers, max(chains.values(), default=0.0)), []

@@ -83,7 +83,7 @@ def test_the_longest_chain_goes_first() -> None:
     short, a = toy("draw", number=1), toy("draw", number=2)
     plan = Plan([short, toy("total", a)])
     expected = taking(draw=1.0, total=5.0)
-    assert plan.chains(plan, expected)[a.fingerprint] == 6.0
+    assert plan.chains(plan, expected)[a] == 6.0
     assert Schedule(plan, plan.stages, expected).take() == a
 
 
