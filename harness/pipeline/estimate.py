@@ -8,6 +8,7 @@ none, there is no estimate, except at `micro`, whose seconds are known (`factory
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from typing import Any, cast
 
 from harness.endpoint.access import price_of
@@ -169,20 +170,17 @@ def finished_stages(store: Store) -> Iterator[tuple[Stage, float]]:
             manifests[fingerprint] = store.manifest(fingerprint)
         except StoreError:
             continue  # named by whoever needs it
-    built: dict[str, Stage | None] = {}
 
+    @cache
     def build(fingerprint: str) -> Stage | None:
-        if fingerprint not in built:
-            found = manifests.get(fingerprint)
-            inputs = {k: build(it) for k, it in found["inputs"].items()} if found else {}
-            there = {name: it for name, it in inputs.items() if it is not None}
-            whole = found is not None and len(there) == len(inputs) and found["kind"] in KINDS
-            built[fingerprint] = (
-                Stage(found["kind"], found["version"], found["settings"], there)
-                if whole and found is not None
-                else None
-            )
-        return built[fingerprint]
+        found = manifests.get(fingerprint)
+        if found is None or found["kind"] not in KINDS:
+            return None
+        inputs = {name: build(needed) for name, needed in found["inputs"].items()}
+        there = {name: stage for name, stage in inputs.items() if stage is not None}
+        if len(there) < len(inputs):
+            return None
+        return Stage(found["kind"], found["version"], found["settings"], there)
 
     for fingerprint, manifest in manifests.items():
         if (stage := build(fingerprint)) is not None:

@@ -109,17 +109,14 @@ def stage_hardware(profile: Profile) -> dict[str, Any]:
 
 
 def engine_of(
-    profile: Profile,
-    store: Store,
-    functions: Mapping[str, str],
-    log_dir: Path,
-    stages: Iterable[Stage],
-    **more: Any,
+    profile: Profile, store: Store, log_dir: Path, stages: Iterable[Stage], **more: Any
 ) -> Engine:
     """Return an engine for a profile's stages; workers preload what these import."""
+    from harness.pipeline.steps import FUNCTIONS
+
     return Engine(
         store,
-        functions,
+        FUNCTIONS,
         log_dir,
         preload=needed_modules(stages),
         threads=profile.threads,

@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import model_validator
 
 from harness.errors import HarnessError, UserError
 from harness.quiet import worker_environment
@@ -41,15 +41,14 @@ from harness.runtime.stage import Json, Stage
 from harness.runtime.store import Store
 from harness.runtime.supervisor import POLL_INTERVAL_S
 from harness.runtime.worker import Message, WorkerSetup
+from harness.strict import Strict
 
 _ATTEMPTS = 3
 """Maximum number of attempts at a stage that loses its node."""
 
 
-class EngineOptions(BaseModel):
+class EngineOptions(Strict):
     """Where stages are computed: here or on a Ray cluster (`host:port`, `auto`, or its own)."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     engine: Literal["local", "ray"] = "local"
     ray_address: str | None = None

@@ -87,7 +87,7 @@ class Experiment(Request):
         Args:
             seeds: Root seeds.
             jobs: Number of workers; one per core by default.
-            engine: Where stages are computed; this machine by default.
+            engine: Where stages are computed.
             watch: Entered while stages are computed; yields a callback for the engine's events.
             on_note: Called with what will not be measured, and an unavailable tracking server.
             on_tracking: Called with how far the last writing to MLflow has come.
@@ -166,13 +166,8 @@ class Experiment(Request):
         """Write a report to the folder of published results, and return it; None for a group.
 
         Of a group, every table that was run is published; a refused one does not stop the others.
-
-        Args:
-            results_dir: The folder.
-            seeds: Root seeds.
-            allow_fewer: Also publish incomplete reports, or ones with less than is published.
-            published: Draw and word a figure's published numbers again, instead of the store's.
-            on_note: Called with a message for each folder written and each table left out.
+        With `allow_fewer`, so are incomplete reports, and ones with less than is published. With
+        `published`, a figure's published numbers are drawn and worded again, not the store's.
         """
         from harness.report.figures.published import publish_figure
         from harness.report.publish import publish
@@ -249,14 +244,9 @@ def select(
     seeds: Seeds = None,
     settings: Sequence[str] | None = None,
 ) -> Experiment:
-    """Select a table, a figure or a group of tables by name.
+    """Select what a name stands for, as `harness.load` says.
 
-    Args:
-        name: A name, or the path of a YAML file that declares a table.
-        profile: A profile's name, or the path of a YAML file that declares one.
-        rows: Only these rows of a table and their baselines, as ids or a string `a,b`.
-        seeds: Root seeds.
-        settings: Overrides of profile settings, such as `profile.training.dpo.beta=0.5`.
+    `settings` override the profile's, as in `profile.training.dpo.beta=0.5`.
     """
     wanted = parse_names(rows if rows is None or isinstance(rows, str) else ",".join(rows))
     asked = None if seeds is None else seeds_of(seeds)

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 from harness.errors import UserError
-from harness.pipeline import steps
 from harness.pipeline.factory import Turns, engine_of
 from harness.project import work_dir
 from harness.registry.serving import variable
@@ -76,7 +75,6 @@ def _compute(it: Request, where: EngineOptions, on_event: Observe) -> RunOutcome
         return engine_of(
             it.profile,
             it.store,
-            steps.FUNCTIONS,
             work_dir() / "logs",
             stages,
             jobs=it.jobs if on_gpus else it.workers,  # GPUs limit what runs at once

@@ -18,7 +18,7 @@ from pathlib import Path
 import optuna
 
 from harness.errors import HarnessError, UserError
-from harness.pipeline import factory, steps
+from harness.pipeline import factory
 from harness.pipeline.algorithm import Run
 from harness.pipeline.estimate import timings_of
 from harness.project import store_dir, work_dir
@@ -108,10 +108,8 @@ class Order:
         stages = plan_of(validation_runs(self.sweep, base, self.sweep.name)).stages
         logs = work_dir() / "logs" / "sweeps" / self.sweep.name
         jobs = self.jobs if self.where.engine == "local" else None
-        functions, store = steps.FUNCTIONS, Store(store_dir())
-        return factory.engine_of(
-            self.profile, store, functions, logs, stages, jobs=jobs, where=self.where
-        )
+        store = Store(store_dir())
+        return factory.engine_of(self.profile, store, logs, stages, jobs=jobs, where=self.where)
 
     @contextmanager
     def alone(self) -> Iterator[None]:
@@ -133,16 +131,16 @@ def shared_stages(sweep: Sweep, profile: Profile) -> list[Stage]:
             f"`{sweep.name}` cannot run on the profile `{profile.name}`: " + "; ".join(reasons)
         )
     check_settings(sweep, profile)
-    needed: list[dict[str, Stage]] = []
+    needed: list[dict[Stage, None]] = []
     for point in points(sweep):
         found = candidate(sweep, profile, point)
         try:
             runs = validation_runs(sweep, found, sweep.name)
         except UserError as error:
             raise UserError(impossible(sweep, point, str(error))) from error
-        needed.append({stage.fingerprint: stage for stage in plan_of(runs)})
+        needed.append(dict.fromkeys(plan_of(runs)))
     first, *others = needed
-    return [stage for name, stage in first.items() if all(name in own for own in others)]
+    return [stage for stage in first if all(stage in own for own in others)]
 
 
 def run_sweep(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -60,29 +60,20 @@ class Floats(Strict):
     """Whether to search on a log scale."""
 
     @model_validator(mode="after")
-    def _consistent(self) -> Floats:
-        _check_range(self.low, self.high, self.log, stepped=self.step is not None)
+    def _consistent(self) -> Self:
+        """Refuse what Optuna would refuse in the middle of a sweep."""
+        if not self.low < self.high:
+            raise ValueError("`low` must be less than `high`")
+        stepped = self.step != type(self).model_fields["step"].default
+        if self.log and (self.low <= 0 or stepped):
+            raise ValueError("`log` needs a `low` above 0 and takes no `step`")
         return self
 
 
-class Integers(Strict):
+class Integers(Floats):
     low: int
     high: int
     step: int = Field(default=1, gt=0)
-    log: bool = False
-
-    @model_validator(mode="after")
-    def _consistent(self) -> Integers:
-        _check_range(self.low, self.high, self.log, stepped=self.step != 1)
-        return self
-
-
-def _check_range(low: float, high: float, log: bool, *, stepped: bool) -> None:
-    """Refuse what Optuna would refuse in the middle of a sweep."""
-    if not low < high:
-        raise ValueError("`low` must be less than `high`")
-    if log and (low <= 0 or stepped):
-        raise ValueError("`log` needs a `low` above 0 and takes no `step`")
 
 
 class Parameter(Strict):
