@@ -343,8 +343,9 @@ class Table(Strict):
         if isinstance(claim.test, Qualitative):
             return False
         cells = {place for shown in claim.test.shown for _, place in shown.terms}
-        ways = {choice(self.recipe_of(self.row(row), self.column(name))) for row, name in cells}
-        return len(ways - {None}) > 1
+        # A profile may have other columns, on which no recipe depends.
+        read = [(self.row(row), self._columns.get(name, self.columns[0])) for row, name in cells]
+        return len({choice(self.recipe_of(*it)) for it in read} - {None}) > 1
 
     # Cached: validating a recipe is the slowest operation on a table.
     _recipes: dict[tuple[str, str | None], Recipe] = PrivateAttr(default_factory=dict)
