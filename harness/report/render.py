@@ -186,7 +186,7 @@ def _world(
     pages = sorted((results_dir / profile.name).rglob(PAGE))
     others = [path for path in pages if path.parent.name not in names]
     # Claims on figures are judged where figures are published.
-    verdicts = all_verdicts(tables, figure_claims() if others else FigureClaims(), profile)
+    verdicts = all_verdicts(shown, figure_claims() if others else FigureClaims(), profile)
     return {
         "profile": profile.name,
         "scale": profile.scale,

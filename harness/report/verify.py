@@ -14,8 +14,7 @@ from harness.registry.declared import CONTROLS, all_profiles, all_tables
 from harness.registry.paper import the_paper
 from harness.registry.profile import table_at
 from harness.report.answer import answer_to
-from harness.report.build import published_results
-from harness.report.controls import KnownControls
+from harness.report.build import published_tables
 from harness.report.figures.published import FIGURE
 from harness.report.model import Count
 from harness.report.publication import (
@@ -73,7 +72,7 @@ def verify(results_dir: Path) -> Verified:
     if not index:
         raise HarnessError(f"nothing is published in {results_dir}; publish something first")
     reports = {place: _verified(results_dir, place, entry) for place, entry in index.items()}
-    verify_findings(results_dir, index)
+    verify_findings(results_dir)
     places: dict[str, list[str]] = {kind: [] for kind in (*KINDS, ARCHIVED)}
     for place, entry in index.items():
         places[entry.kind].append(place)
@@ -90,7 +89,7 @@ def verify(results_dir: Path) -> Verified:
     )
 
 
-def verify_findings(results_dir: Path, index: Index) -> None:
+def verify_findings(results_dir: Path) -> None:
     """Check that the findings, if there are any, have the answer of the published scores."""
     page = results_dir / FINDINGS
     if not page.is_file():
@@ -98,12 +97,12 @@ def verify_findings(results_dir: Path, index: Index) -> None:
     text = page.read_text(encoding="utf-8")
     for name, answer in the_paper().answers.items():
         profile = all_profiles()[name]
-        known = KnownControls(profile, None, results_dir)
         asked = dict.fromkeys(it for line in answer.lines for part in line.comparisons
                               for it in part.tables)  # fmt: skip
-        there = [table_at(all_tables()[it], profile) for it in asked if f"{name}/{it}" in index]
-        tables = [published_results(it, results_dir / name / it.id, known) for it in there]
-        lines = answer_to(tables, ()).lines if len(tables) > 1 else ()
+        wanted = [table_at(all_tables()[it], profile) for it in asked]
+        tables = published_tables(wanted, profile, results_dir)
+        found = any(it.report.has_numbers for it in tables)
+        lines = answer_to(tables, ()).lines if found else ()
         for line in lines:
             if escape(line) not in text:
                 raise HarnessError(

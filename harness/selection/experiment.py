@@ -150,8 +150,8 @@ class Experiment(Request):
         root, found = project.publishing_dir(), []
         for profile in sorted(all_profiles().values(), key=lambda it: it.name != DEFAULT_PROFILE):
             own = select(self.name, profile.name)
-            if tables := tuple(it for it in own.tables if (root / profile.name / it.id).is_dir()):
-                found.append(replace(own, tables=tables).published())
+            if any((root / profile.name / it.id).is_dir() for it in own.tables):
+                found.append(own.published())
         return as_findings([(it.tables, it.pictures) for it in found], root)
 
     def publish(

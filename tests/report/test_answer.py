@@ -57,9 +57,9 @@ def test_what_answers_the_paper_is_declared_in_its_tables() -> None:
 ANSWERED = [
     name
     for name in sorted(the_paper().answers)
-    if len([*(results_dir() / name).glob("*/scores.parquet")]) > 1
+    if any((results_dir() / name).glob("*/report.json"))
 ]
-"""Profiles of which several tables are published; an answer is declared before its rows are run."""
+"""Profiles of which anything is published; an answer is declared before its rows are run."""
 
 
 @pytest.fixture(scope="module", params=ANSWERED)
