@@ -24,7 +24,7 @@ _MARK = "experiments/paper.yaml"
 
 def checkout() -> Path | None:
     """Return the current folder's checkout, else the one this code runs from, or None."""
-    return _entered(Path.cwd()) or own_checkout()
+    return _entered(_current()) or own_checkout()
 
 
 def own_checkout() -> Path | None:
@@ -61,14 +61,14 @@ def publishing_dir() -> Path:
     if checkout() is None:
         raise UserError(
             "results are published in a clone of the project: "
-            f"{Path.cwd()} is in none, so change to one"
+            f"{_current()} is in none, so change to one"
         )
     return results_dir()
 
 
 def work_dir() -> Path:
     """Return the folder to write to: `HARNESS_WORK`, else the checkout's or here `.harness/`."""
-    return _named("HARNESS_WORK") or (_entered(Path.cwd()) or Path.cwd()) / ".harness"
+    return _named("HARNESS_WORK") or (_entered(_current()) or _current()) / ".harness"
 
 
 def store_dir() -> Path:
@@ -117,7 +117,20 @@ def _entered(here: Path) -> Path | None:
     return next(filter(_is_checkout, (here, *here.parents)), None)
 
 
+def _current() -> Path:
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        raise UserError("the current folder was deleted; change to another one") from None
+
+
 def _named(variable: str) -> Path | None:
     """Return the folder named by an environment variable, or None if it is unset."""
     value = os.environ.get(variable)
-    return Path(value).expanduser().resolve() if value else None
+    try:
+        return Path(value).expanduser().resolve() if value else None
+    except (RuntimeError, OSError, ValueError) as error:
+        # An unknown user after `~`, a symlink loop, or a name that is too long.
+        raise UserError(
+            f"{variable} names no folder ({str(value)[:80]}: {error}); name another"
+        ) from error

@@ -83,3 +83,9 @@ def test_the_variable_names_the_work_folder(
     assert project.work_dir() == tmp_path / "empty" / "elsewhere"
     monkeypatch.setenv("HARNESS_WORK", str(tmp_path / "there"))
     assert project.work_dir() == tmp_path / "there"
+
+
+def test_a_current_folder_that_was_deleted_is_said_in_a_sentence(outside: Path) -> None:
+    outside.rmdir()
+    with pytest.raises(UserError, match="current folder was deleted"):
+        project.work_dir()

@@ -9,6 +9,7 @@ never arrived counts at its maximum cost. A deleted ledger is counted again from
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 from contextlib import suppress
 from dataclasses import dataclass
@@ -137,8 +138,10 @@ class Ledger:
             if kept:
                 _LOG.warning("%s is gone; the kept replies cost $%.4f", self._file, kept)
             return kept + sum(self._in_flight) + self.spending.usd_unconfirmed
-        with suppress(ForeignTextError, KeyError, TypeError, ValueError):
-            return float(read_json(self._file.read_bytes())["usd"])
+        with suppress(ForeignTextError, KeyError, TypeError):
+            usd = read_json(self._file.read_bytes() if self._file.is_file() else "")["usd"]
+            if type(usd) in (int, float) and 0.0 <= usd <= sys.float_info.max:
+                return float(usd)
         raise HarnessError(
             f"{self._file} is damaged, so what was spent is not known; delete it, and it is "
             "counted again from the kept replies."

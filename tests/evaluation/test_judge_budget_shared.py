@@ -126,14 +126,25 @@ def test_a_budget_counts_what_earlier_commands_spent_and_free_requests_pass(tmp_
     assert later.reserve(request, TokenPrice(0.0, 0.0)) == later.reserve(request, None) == 0.0
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"usd": 1', '{"usd": "much"}', '{"usd": NaN}'])
+AMOUNTS = ['"much"', "1e999", "-1", "NaN", "true", str(10**400)]
+DAMAGES = ["", "[]", "{}", "null", '{"usd": 1', "\x00", "[" * 200, None]
+DAMAGES += [f'{{"usd": {amount}}}' for amount in AMOUNTS]
+
+
+@pytest.mark.parametrize("text", DAMAGES)
 def test_a_damaged_ledger_is_one_sentence_before_anything_is_paid(
-    tmp_path: Path, text: str
+    tmp_path: Path, text: str | None
 ) -> None:
+    """None is a folder in its place."""
     with StandIn() as server:
         client = client_of(server, tmp_path, budget=1.0)
         client.ask(ask_for("a"))
-        (tmp_path / "replies" / "ledger.json").write_text(text)
+        ledger = tmp_path / "replies" / "ledger.json"
+        if text is None:
+            ledger.unlink()
+            ledger.mkdir()
+        else:
+            ledger.write_text(text)
         with pytest.raises(HarnessError, match=r"ledger\.json is damaged.*; delete it") as caught:
             client_of(server, tmp_path, budget=1.0).ask(ask_for("b"))
         assert server.requests == 1
