@@ -19,6 +19,7 @@ from harness.words import counted, seeds_text
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from harness.registry.profile import Profile
     from harness.report.model import Verdict
     from harness.report.results import Results
     from harness.report.verify import Verified
@@ -229,9 +230,8 @@ def claims(
     if published and seeds is not None:
         raise UserError("published scores have the seeds they have; leave out `--seeds`")
     asked = None if seeds is None else parse_seeds(seeds)
-    found = judged_claims(
-        tables or [], named_profile(profile), asked, published=published, on_note=note
-    )
+    scale = named_profile(profile)
+    found = judged_claims(tables or [], scale, asked, published=published, on_note=note)
     verdicts = list(found.judged or ())
     if as_json:
         print_json([verdict.as_json() for verdict in verdicts], found.answer)
@@ -242,6 +242,20 @@ def claims(
         common.print_all(_marks(verdicts), out)
         print_answer(found, out)
         common.print_all(_claims(found.tables, verdicts, full=full, published=published), out)
+    _note_judges(scale)
+
+
+def _note_judges(profile: Profile) -> None:
+    """Note which of a profile's real judges are not calibrated."""
+    from harness.evaluation.calibration import states
+
+    found = states(profile, project.calibrations_dir())
+    lacking = [name for name, held in found.items() if held is None]
+    if lacking:
+        note(
+            f"the judge of {', '.join(lacking)} is not calibrated (harness evaluate alpaca_eval "
+            "--calibrate --judge NAME)"
+        )
 
 
 def _marks(verdicts: list[Verdict]) -> Iterator[Any]:

@@ -39,7 +39,7 @@ def shorter(body: Any) -> Any:
 
 
 def test_a_judge_at_an_endpoint_is_asked_in_both_orders_and_kept(
-    says: Any, published: Path, monkeypatch: pytest.MonkeyPatch
+    says: Any, call: Any, published: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with StandIn(shorter) as server:
         monkeypatch.setenv("HARNESS_JUDGE_URL", server.url)
@@ -47,6 +47,8 @@ def test_a_judge_at_an_endpoint_is_asked_in_both_orders_and_kept(
         assert server.requests == 8
     assert (found["agreement"], found["longer"], found["longer_published"]) == (0.0, 0.0, 100.0)
     assert (found["consistent"], found["first"], found["one_side"]) == (100.0, 50.0, 75.0)
+    said = call("claims", "table4", "--profile", "paper")
+    assert "the judge of arena_hard, alpaca_eval is not calibrated" in said.stderr
 
 
 def test_a_reward_model_is_calibrated_without_any_server(
