@@ -71,7 +71,7 @@ def _shortly(results: Results, facts: Mapping[str, str]) -> str:
     said = [f"Seeds {seeds_text(results.report.seeds)}"]
     said += [
         f"{name.lower()} {facts[name].partition(';')[0]}"
-        for name in ("Intervals", "Inadmissible", "Controls", "Stages")
+        for name in ("Intervals", "Controls", "Stages")
         if name in facts
     ]
     return f"{'; '.join(said)}."
