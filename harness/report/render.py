@@ -191,7 +191,7 @@ def _world(
         "profile": profile.name,
         "scale": profile.scale,
         "answer": answer_to(tables, verdicts).lines,
-        "totals": totals(verdicts),
+        "totals": totals(verdicts) if verdicts else [],
         "power": [line for it in shown for line in _power_lines(it)],
         "silent": [it for it in verdicts if it.word in ("inadmissible", "not_run")],
         "sections": [_section(it) for it in shown],
