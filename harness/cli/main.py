@@ -13,7 +13,7 @@ import importlib
 import io
 import os
 import sys
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -188,11 +188,29 @@ def main() -> None:
     silence()
     # Commands create many objects and keep most of them; cycle collection takes 10% of the time.
     gc.set_threshold(100_000)
+    # Python sets streams that the caller has closed to None.
+    sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    if not sys.stdout:
+        _refuse_output("it is closed")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             # Print `?` for characters the terminal cannot encode, instead of failing.
             stream.reconfigure(errors="replace")
-    app(prog_name="harness")
+    try:
+        app(prog_name="harness")
+    except OSError:
+        try:
+            print(flush=True)  # fails again if standard output is what failed
+        except OSError as error:
+            # Python flushes once more when it exits.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _refuse_output(str(error.strerror))
+        raise
+
+
+def _refuse_output(why: str) -> NoReturn:
+    sys.stderr.write(f"harness: standard output cannot be written: {why}; redirect it elsewhere\n")
+    sys.exit(1)
 
 
 if __name__ == "__main__":

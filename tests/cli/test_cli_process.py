@@ -103,6 +103,32 @@ def test_a_closed_pipe_is_no_traceback() -> None:
     assert done.stderr == ""
 
 
+@pytest.mark.parametrize("command", ["show table4", "show table4 --json", "list", "--help"])
+@pytest.mark.parametrize(
+    ("redirected", "why"), [(">&-", "it is closed"), (">/dev/full", "No space left on device")]
+)
+def test_standard_output_that_cannot_be_written_is_one_sentence(
+    command: str, redirected: str, why: str
+) -> None:
+    shell = f"exec {sys.executable} -m harness {command} {redirected}"
+    done = subprocess.run(
+        shell, shell=True, check=False, stderr=subprocess.PIPE, text=True, cwd=ROOT
+    )
+    said = f"harness: standard output cannot be written: {why}; redirect it elsewhere\n"
+    assert (done.returncode, done.stderr) == (1, said)
+
+
+def test_closed_standard_error_hides_messages_only() -> None:
+    shell = f"exec {sys.executable} -m harness show {{}} 2>&-"
+    codes = [
+        subprocess.run(
+            shell.format(table), shell=True, check=False, stdout=subprocess.DEVNULL, cwd=ROOT
+        ).returncode
+        for table in ("table4", "table99")
+    ]
+    assert codes == [0, 2]
+
+
 def test_a_work_folder_that_cannot_be_written_is_read(process: Process, folders: Path) -> None:
     asked = ("run", "table4", "--rows", "dpo-1", "--seeds", "0", "--jobs", "1")
     assert process(*asked).returncode == 0
