@@ -1,16 +1,18 @@
 """Requests to OpenAI-compatible servers, and what their failures mean.
 
-Connections are never reused, so bytes of one reply cannot leak into another. Redirects are not
-followed, because prompts and answers are meant only for the configured address. Should an endpoint
-repeat the key, it is taken out of the reply before anything else sees that.
+Connections are never reused, so bytes of one reply cannot leak into another. Replies are never
+unpacked: a little gzip can become gigabytes. Redirects are not followed, because prompts and
+answers are meant only for the configured address. Should an endpoint repeat the key, it is taken
+out of the reply before anything else sees that.
 """
 
 from __future__ import annotations
 
 import os
+import socket
 import threading
-import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -71,8 +73,8 @@ def _pause(state: tenacity.RetryCallState) -> float:
 class Connection:
     """A server with OpenAI's API; thread-safe.
 
-    `key_variable` names the key; None for a server without keys. A reply must arrive within
-    `timeout_s`, and an overloaded or lost request is sent `attempts` times.
+    `key_variable` names the key; None for a server without keys. A request takes at most
+    `timeout_s`, and an overloaded or lost one is sent `attempts` times.
     """
 
     def __init__(
@@ -143,30 +145,39 @@ class Connection:
 
         headers = {} if (key := self.key) is None else {"Authorization": f"Bearer {key}"}
         url = f"{self.address}{path}"
-        end, content = time.monotonic() + self.timeout_s, bytearray()
+        deadline = _Deadline(self.timeout_s)
+        traced = {"trace": deadline.watch}
         try:
-            with self._client.stream(method, url, headers=headers, json=body) as reply:
-                for part in reply.iter_bytes():
-                    content += part
-                    if len(content) > MOST_BYTES:
-                        raise httpx2.DecodingError("it is too large")
-                    # An HTTP client limits only the wait for the next byte.
-                    if time.monotonic() > end:
-                        raise httpx2.ReadTimeout("it drips")
-                return reply, bytes(content)
+            with (
+                deadline,
+                self._client.stream(
+                    method, url, headers=headers, json=body, extensions=traced
+                ) as reply,
+            ):
+                return reply, self._body(reply)
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.ProxyError) as error:
             why = in_a_line(str(error), LONGEST_QUOTE)
             raise OverloadedError(
                 f"{self.host} cannot be reached ({why}); is the server running?"
             ) from None
-        except httpx2.TimeoutException:
-            raise LostError(
-                f"{self.host} did not reply within {self.timeout_s:g} s to {what}"
-            ) from None
         except httpx2.RequestError as error:
-            raise LostError(
-                f"The reply of {self.host} to {what} broke off ({error_in_a_line(error)})"
-            ) from None
+            if deadline.passed or isinstance(error, httpx2.TimeoutException):
+                why = f"{self.host} did not reply within {self.timeout_s:g} s to {what}"
+            else:
+                why = f"The reply of {self.host} to {what} broke off ({error_in_a_line(error)})"
+            raise LostError(why) from None
+
+    def _body(self, reply: httpx2.Response) -> bytes:
+        import httpx2
+
+        if reply.headers.get("content-encoding", "identity").strip().lower() != "identity":
+            raise httpx2.DecodingError("it is packed, unlike what was asked")
+        received = bytearray()
+        for part in reply.iter_raw():
+            received += part
+            if len(received) > MOST_BYTES:
+                raise httpx2.DecodingError("it is too large")
+        return bytes(received)
 
     @property
     def _client(self) -> httpx2.Client:
@@ -178,6 +189,7 @@ class Connection:
             if self._opened is None:
                 limits = httpx2.Limits(max_connections=None, max_keepalive_connections=0)
                 headers = {"User-Agent": "eva-harness", "Connection": "close"}
+                headers["Accept-Encoding"] = "identity"
                 self._opened = httpx2.Client(timeout=self.timeout_s, limits=limits, headers=headers)
             return self._opened
 
@@ -229,6 +241,38 @@ class Connection:
             # A gateway may fail after the model behind it has written a reply.
             return LostError(f"{self.host} failed on {what} (HTTP {status}: {words})")
         return UnansweredError(f"{self.host} refused {what} (HTTP {status}: {words})", refused=True)
+
+
+class _Deadline(threading.Timer):
+    """Breaks a request off after a time; an HTTP client limits only the wait for the next byte."""
+
+    def __init__(self, timeout_s: float) -> None:
+        super().__init__(timeout_s, self._break_off)
+        self.daemon = True
+        self.passed = False
+        self._sockets: list[socket.socket] = []
+
+    def watch(self, event: str, info: Mapping[str, Any]) -> None:
+        """Follow a request of httpx2, as its `trace`."""
+        if event == "connection.connect_tcp.complete":
+            # TLS takes the socket over, but its duplicate still ends the connection.
+            self._sockets.append(info["return_value"].get_extra_info("socket").dup())
+            if self.passed:
+                self._break_off()
+
+    def _break_off(self) -> None:
+        self.passed = True
+        for each in self._sockets:
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+
+    def __enter__(self) -> None:
+        self.start()
+
+    def __exit__(self, *raised: object) -> None:
+        self.cancel()
+        for each in self._sockets:
+            each.close()
 
 
 def _details(text: str) -> dict[str, Any]:

@@ -58,11 +58,14 @@ def test_a_rating_that_is_not_on_the_scale_is_none(number: str) -> None:
     assert parse_rating(f"[[{number}]], no, [[7]]") is None
 
 
-def pours(data: bytes, gap_s: float, closed: threading.Event) -> Any:
-    """Return what answers with the same bytes until nobody reads them."""
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 9000000\r\n\r\n"
+
+
+def pours(data: bytes, gap_s: float, head: bytes, closed: threading.Event) -> Any:
+    """Return what answers with a head and then the same bytes until nobody reads them."""
 
     def pour(request: Any, body: Any) -> None:
-        request.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 9000000\r\n\r\n")
+        request.wfile.write(head)
         try:
             while not threading.Event().wait(gap_s):
                 request.wfile.write(data)
@@ -73,10 +76,21 @@ def pours(data: bytes, gap_s: float, closed: threading.Event) -> Any:
     return lambda body, times: pour
 
 
-def test_a_reply_that_drips_is_a_timeout_of_the_whole_request(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("head", "data"),
+    [
+        (HEAD, b" "),
+        (b"HTTP/1.1 200 OK\r\n", b"X-Drop: 1\r\n"),
+        (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+    ],
+    ids=["body", "headers", "100 Continue"],
+)
+def test_a_reply_that_drips_is_a_timeout_of_the_whole_request(
+    tmp_path: Path, head: bytes, data: bytes
+) -> None:
     """A piece every 20 ms never leaves the gap of 0.3 s; then the socket is closed."""
     closed = threading.Event()
-    with StandIn(instead=pours(b" ", 0.02, closed)) as server:
+    with StandIn(instead=pours(data, 0.02, head, closed)) as server:
         client = client_of(server, tmp_path, timeout_s=0.3, attempts=1)
         begun = time.monotonic()
         with pytest.raises(UnansweredError, match=r"did not reply within 0.3 s to prompt a"):
@@ -87,16 +101,31 @@ def test_a_reply_that_drips_is_a_timeout_of_the_whole_request(tmp_path: Path) ->
 
 def test_a_reply_without_end_is_broken_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "MOST_BYTES", 10_000)
-    with StandIn(instead=pours(b" " * 1000, 0.0, threading.Event())) as server:
+    with StandIn(instead=pours(b" " * 1000, 0.0, HEAD, threading.Event())) as server:
         client = client_of(server, tmp_path, attempts=1)
         with pytest.raises(UnansweredError, match=r"broke off .*too large"):
             client.ask(ask_for("a"))
 
 
-def test_a_reply_is_read_whatever_its_headers_say_of_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("encoding", ["gzip", "GZIP", "br", "identity, gzip"])
+def test_a_reply_that_is_packed_is_refused_unread(tmp_path: Path, encoding: str) -> None:
+    packed = gzip.compress(json.dumps(completion("fine")).encode())
+    with StandIn(instead=sends(packed, Content_Encoding=encoding)) as server:
+        client = client_of(server, tmp_path, attempts=1)
+        with pytest.raises(UnansweredError, match="is packed"):
+            client.ask(ask_for("a"))
+        assert server.headers[0]["accept-encoding"] == "identity"
+    assert client.ledger.spending.usd_unconfirmed > 0
+
+
+@pytest.mark.parametrize(
+    "headers", [{"Content_Encoding": "identity"}, {"Content_Type": "application/json; charset=zip"}]
+)
+def test_a_header_changes_nothing_of_a_body_that_is_not_packed(
+    tmp_path: Path, headers: dict[str, Any]
+) -> None:
     """A charset named `zip` made an HTTP library fail with an `AssertionError`."""
-    data = gzip.compress(json.dumps(completion("caf\u00e9"), ensure_ascii=False).encode())
-    headers: Any = {"Content_Encoding": "gzip", "Content_Type": "application/json; charset=zip"}
+    data = json.dumps(completion("caf\u00e9"), ensure_ascii=False).encode()
     with StandIn(instead=sends(data, **headers)) as server:
         assert client_of(server, tmp_path).ask(ask_for("a")).text == "caf\u00e9"
 
