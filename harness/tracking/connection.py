@@ -1,9 +1,9 @@
 """The tracking server of a work folder, to which one process at a time writes.
 
 Writing is part of a command and happens in its main thread, so nothing is left when it ends. A
-database that another program has locked is waited for, a server that does not answer is not. None
-of this fails a run: it costs one warning, and `harness sync` catches up later. Messages never show
-the user, password or query of the URI.
+database that another program has locked is waited for. A server has a deadline instead, for it may
+be down, silent or drip bytes. None of this fails a run: it costs one warning, and `harness sync`
+catches up later. Messages never show the user, password or query of the URI.
 """
 
 from __future__ import annotations
@@ -11,12 +11,14 @@ from __future__ import annotations
 import logging
 import os
 import re
+import signal
 import sqlite3
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, quote, unquote
 
 from harness.errors import HarnessError
@@ -38,6 +40,9 @@ _QUIET = {
     "PGCONNECT_TIMEOUT": "10",
 }
 
+DEADLINE = 6
+"""Deadline of everything asked of a server for one record, in timeouts of one request."""
+
 _LATER = "Ctrl-C leaves the rest to `harness sync TABLE`"
 
 Say = Callable[[str], None]
@@ -47,6 +52,10 @@ _LOG = logging.getLogger(__name__)
 
 class DatabaseLocked(TrackingError):
     """Another program has locked the database, or another command is writing to it."""
+
+
+class _Overdue(BaseException):
+    """The deadline has passed; no handler of `Exception` in a library takes it for a retry."""
 
 
 class Mlflow:
@@ -86,8 +95,11 @@ class Mlflow:
                 if not is_ours:
                     raise DatabaseLocked("another command is writing to MLflow")
                 self._try_database()
-                self._server = self._server or self._open()
+                with self.deadline():
+                    self._server = self._server or self._open()
                 yield self._server
+        except _Overdue:
+            raise self._unwritten("it takes too long to answer") from None
         # A missing driver raises ImportError, a non-numeric port ValueError.
         except (
             MlflowException, SQLAlchemyError, sqlite3.Error, OSError, ImportError, ValueError
@@ -100,18 +112,27 @@ class Mlflow:
             what = " ".join(str(_why(error)).split())
             if isinstance(error, ImportError):
                 what = f"its driver is not installed: {what}"
-            why = without_secrets(what, self.uri)[:300]
-            raise TrackingError(
-                f"MLflow at {uri_text(self.uri)} cannot be written ({why}): the results are safe "
-                "in the store, and `harness sync TABLE` brings MLflow up to date when it can be "
-                "reached"
-            ) from error
+            raise self._unwritten(what) from error
+
+    def _unwritten(self, why: str) -> TrackingError:
+        return TrackingError(
+            f"MLflow at {uri_text(self.uri)} cannot be written "
+            f"({without_secrets(why, self.uri)[:300]}): the results are safe in the store, and "
+            "`harness sync TABLE` brings MLflow up to date when it can be reached"
+        )
 
     def _try_database(self) -> None:
         """Lock and unlock the SQLite database: where it is locked, MLflow would wait 20 seconds."""
         if self._database is not None and self._database.exists():
             with closing(sqlite3.connect(self._database, timeout=1.0)) as database:
                 database.execute("BEGIN IMMEDIATE")
+
+    def deadline(self) -> Any:
+        """Return a context that ends when a server takes too long; a database takes its time."""
+        if self._database is not None:
+            return nullcontext()
+        timeout = "MLFLOW_HTTP_REQUEST_TIMEOUT"
+        return _deadline(DEADLINE * float(os.environ.get(timeout, _QUIET[timeout])))
 
     def _open(self) -> TrackingServer:
         import sqlalchemy
@@ -142,7 +163,8 @@ class Mlflow:
             try:
                 with self.writing(wait=wait) as server:
                     wanted = records()
-                    for number, (identity, change) in enumerate(server.write(wanted), 1):
+                    written = self._in_time(server.write(wanted))
+                    for number, (identity, change) in enumerate(written, 1):
                         changes.setdefault(identity, change)
                         if wait:
                             self._watch(f"MLflow: {number} of {len(wanted)} runs; {_LATER}")
@@ -151,6 +173,15 @@ class Mlflow:
                 if not wait:
                     raise
                 self._watch(f"MLflow: another program has locked {self._database}; {_LATER}")
+
+    def _in_time(self, written: Iterator[tuple[str, Change]]) -> Iterator[tuple[str, Change]]:
+        """Yield what was done for each record, each before the deadline."""
+        while True:
+            with self.deadline():
+                done = next(written, None)
+            if done is None:
+                return
+            yield done
 
     def attempt(
         self,
@@ -188,6 +219,25 @@ class Mlflow:
         if line not in self._warned:
             self._warned.add(line)
             self._warn(line)
+
+
+@contextmanager
+def _deadline(seconds: float) -> Iterator[None]:
+    """Raise `_Overdue` in the block when time is over; only in the main thread, for signals."""
+
+    def end(*_: object) -> None:
+        raise _Overdue
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    handler = signal.signal(signal.SIGALRM, end)
+    timer = signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, *timer)
+        signal.signal(signal.SIGALRM, handler)
 
 
 def default_uri(work_dir: Path) -> str:

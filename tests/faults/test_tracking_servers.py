@@ -33,8 +33,14 @@ def _page(status: str, body: bytes = b"") -> Callable[[Handler], None]:
     return _sends(head.encode() + body)
 
 
+def _drips(handler: Handler) -> None:
+    handler.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n")
+    with_patience(handler, lambda: handler.wfile.write(b" "))
+
+
 SERVERS: dict[str, Callable[[Handler], None]] = {
     "silent": lambda handler: with_patience(handler, lambda: None),
+    "dripping": _drips,
     "garbage": _sends(b"\x00\xff" * 500),
     "500": _page("500 Oops", b"<html>oops</html>"),
     "401": _page("401 No", b"{}"),

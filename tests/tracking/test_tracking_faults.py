@@ -1,8 +1,14 @@
-"""Servers that fail cost a warning without a password; a database that is locked is waited for."""
+"""Servers that fail cost a warning without a password; others that misbehave are among the faults.
+
+A database that is locked is waited for.
+"""
 
 from __future__ import annotations
 
+import socketserver
 import sqlite3
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,11 +24,41 @@ RUNS = toy_runs((0,))
 STATE = toy_state(RUNS)
 RECORDS = [Record("sweeps/toy", "", "1", "trial 0", "FINISHED", 0, 0, {}, {})]
 SECRET = "pa55word"
+IN_TIME_S = 60.0
+"""Far more than is waited for, for a loaded machine; MLflow's own defaults wait for minutes."""
 
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     return filled(tmp_path_factory.mktemp("full") / "store", RUNS)
+
+
+class Drips(socketserver.StreamRequestHandler):
+    """Answers a byte at a time, each before its client gives up on it."""
+
+    over = threading.Event()
+
+    def handle(self) -> None:
+        self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n")
+        while not self.over.wait(0.05):
+            self.wfile.write(b" ")
+
+
+def test_a_server_that_drips_bytes_has_a_deadline(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("harness.tracking.connection.DEADLINE", 0.05)
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Drips) as server:
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        uri, began = f"http://127.0.0.1:{server.server_address[1]}", time.monotonic()
+        try:
+            with pytest.raises(TrackingError, match=r"cannot be written \(it takes too long"):
+                toy_tracker(tmp_path, store, uri=uri).sync([STATE])
+        finally:
+            Drips.over.set()
+            server.shutdown()
+    assert time.monotonic() - began < IN_TIME_S
 
 
 def test_a_database_that_another_program_has_locked_is_waited_for(
