@@ -154,11 +154,14 @@ def summary_of(experiment: Request) -> PlanSummary:
 
 def _estimate(experiment: Request) -> tuple[float | None, list[str]]:
     """Return the seconds until everything is done, or None and the kinds never timed."""
-    left, timings = experiment.pending, experiment.timings
+    left = experiment.pending
+    if not left:
+        return 0.0, []
+    timings = experiment.timings
     known = {it: seconds for it in left if (seconds := timings.seconds(it)) is not None}
     if untimed := dict.fromkeys(stage.kind for stage in left if stage not in known):
         return None, list(untimed)
     needs = needs_of(experiment.profile)
     work = sum(known[it] * (needs.of(it.kind).gpus or 1) for it in left)
     chains = experiment.stages.chains(left, known.__getitem__)
-    return max(work / experiment.workers, max(chains.values(), default=0.0)), []
+    return max(work / experiment.workers, max(chains.values())), []
