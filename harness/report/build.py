@@ -60,8 +60,12 @@ def stored_results(runs: TableRuns, known: KnownControls) -> Results:
     scores = RunScores.of_table(table, runs.rows, runs.seeds, measured)
     cells = cells_of(runs, store, scores)
     absent = lacking_rows(table, profile)
-    controls = known.checked(table, runs.seeds, measured, absent) if table.controls else None
-    controls = controls or known.beside(judged_runs(cells))
+    # Of the table of controls, its own scores decide; of others, those of the store or published.
+    controls = (
+        known.checked(table, runs.seeds, measured, absent)
+        if table.controls
+        else known.beside(judged_runs(cells))
+    )
     read = [benchmark_of(profile, column.reads) for column in table.columns]
     report = Report(
         **_declared(table, profile, runs.seeds, runs.rows),
