@@ -13,7 +13,7 @@ from harness.project import project_root
 from harness.registry.documents import read_declared
 from harness.strict import Strict
 
-RowRef = Annotated[str, Field(pattern=r"^[a-z0-9_.+-]+/[a-z0-9_.+-]+$")]
+RowRef = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.+-]*/[a-z0-9][a-z0-9_.+-]*$")]
 """A row of a table, as `table/row`."""
 
 
@@ -50,6 +50,12 @@ class PaperAnswer(Strict):
     declared: str
     """When the comparisons were declared."""
     lines: Annotated[tuple[AnswerLine, ...], Field(min_length=1, max_length=5)]
+
+    @property
+    def tables(self) -> list[str]:
+        """The tables whose rows are compared."""
+        comparisons = (it for line in self.lines for it in line.comparisons)
+        return list(dict.fromkeys(name for it in comparisons for name in it.tables))
 
 
 class Paper(Strict):

@@ -97,9 +97,7 @@ def verify_findings(results_dir: Path) -> None:
     text = page.read_text(encoding="utf-8")
     for name, answer in the_paper().answers.items():
         profile = all_profiles()[name]
-        asked = dict.fromkeys(it for line in answer.lines for part in line.comparisons
-                              for it in part.tables)  # fmt: skip
-        wanted = [table_at(all_tables()[it], profile) for it in asked]
+        wanted = [table_at(all_tables()[it], profile) for it in answer.tables]
         tables = published_tables(wanted, profile, results_dir)
         found = any(it.report.has_numbers for it in tables)
         lines = answer_to(tables, ()).lines if found else ()

@@ -65,8 +65,7 @@ ANSWERED = [
 @pytest.fixture(scope="module", params=ANSWERED)
 def published(request: pytest.FixtureRequest) -> tuple[Results, ...]:
     profile, results = named_profile(request.param), results_dir()
-    needed = {name for line in the_paper().answers[profile.name].lines
-              for it in line.comparisons for name in it.tables}  # fmt: skip
+    needed = the_paper().answers[profile.name].tables
     tables = [table_at(all_tables()[name], profile) for name in needed]
     return published_tables(tables, profile, results)
 
