@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Literal
@@ -27,7 +27,7 @@ from harness.registry.profile import Profile, benchmark_of, lacking_rows, table_
 from harness.registry.schema import Control, Table, TrainingKind
 from harness.report.model import CheckedControl
 from harness.report.publication import REPORT, read_published
-from harness.report.scores import Measured, RunScores, read_scores
+from harness.report.scores import Measured, RunScores, read_scores, shared_seeds
 from harness.runtime import Store
 from harness.statistics import Scores, mean_interval
 from harness.worlds import ACCURACY
@@ -96,9 +96,10 @@ class Controls:
             if control.doses and control.training == training:
                 doses = dict(zip(control.doses, control.rows, strict=True))
         column = next((c.id for c in self.table.columns if c.reads == score), "")
+        measured = self.scores.measured
         runs = [self.scores.run(doses.get(dose), column) for dose in (3, 1)]
-        for scores in (RunScores(self.scores.measured, seeds), self.scores):
-            more, less = (scores.of_run(run, score) for run in runs)
+        for known in (seeds, shared_seeds(measured, runs, score)):
+            more, less = (RunScores(measured, known).of_run(run, score) for run in runs)
             if more is not None and less is not None:
                 return more.mean - less.mean
         return None
@@ -241,21 +242,19 @@ class KnownControls:
 
     @cached_property
     def stored(self) -> Controls | None:
-        from harness.pipeline.runs import runnable, shown_seeds
+        """The controls as the store decides them, each by the seeds that all of its rows have."""
+        from harness.pipeline.runs import runnable
 
         table, profile, store = self._table, self.profile, self.store
-        if table is None or store is None:
+        if table is None or store is None or not (seeds := store.seeds()):
             return None
         try:
-            shown = shown_seeds(lambda seeds: runnable(table, profile, seeds)[0], store)
+            planned, lacking = runnable(table, profile, seeds)
         except UserError:
             # Something that the profile names is not on this machine, so nothing can have run here.
             return None
-        if shown is None:
-            return None
-        planned, lacking = runnable(table, profile, shown.seeds)
-        assert planned is not None
-        return self.checked(table, shown.seeds, read_scores(planned, store), lacking)
+        measured = {} if planned is None else read_scores(planned, store)
+        return self.checked(table, None, measured, lacking) if measured else None
 
     @cached_property
     def published(self) -> Controls | None:
@@ -270,9 +269,13 @@ class KnownControls:
         return replace(self.checked(table, report.seeds, measured, lacking), runs=runs)
 
     def checked(
-        self, table: Table, seeds: Sequence[int], measured: Measured, lacking: Mapping[str, str]
+        self,
+        table: Table,
+        seeds: Sequence[int] | None,
+        measured: Measured,
+        lacking: Mapping[str, str],
     ) -> Controls:
-        """Return the controls as given scores decide them; `lacking` says why rows cannot run."""
+        """Return the controls as `checked_runs` does."""
         found = checked_runs(table, self.profile, seeds, measured, lacking)
         return replace(found, accuracies=lambda: self._accuracies)
 
@@ -295,16 +298,27 @@ class KnownControls:
 def checked_runs(
     table: Table,
     profile: Profile,
-    seeds: Sequence[int],
+    seeds: Sequence[int] | None,
     measured: Measured,
     lacking: Mapping[str, str],
 ) -> Controls:
-    """Evaluate a table's controls; `lacking` says why rows cannot run."""
+    """Evaluate a table's controls; `lacking` says why rows cannot run.
+
+    Without seeds, each control is decided by those that all of its rows have.
+    """
     unmeasured = {
         column.id: f"`{profile.name}` has no score `{column.reads}`"
         for column in table.columns
         if benchmark_of(profile, column.reads) is None
     }
-    scores = RunScores.of_table(table, table.rows, seeds, measured)
-    checked = tuple(_checked(it, scores, {**lacking, **unmeasured}) for it in table.controls)
-    return Controls(table, scores, checked)
+    at = cache(partial(RunScores.of_table, table, table.rows, measured=measured))
+    every = at(tuple(sorted({seed for _, seed, _ in measured})) if seeds is None else tuple(seeds))
+    checked = []
+    for control in table.controls:
+        scores = every
+        if seeds is None:
+            rows = (*control.rows, *(control.edge or ()))
+            runs = [every.run(row, control.column) for row in rows]
+            scores = at(shared_seeds(measured, runs, every.reads[control.column]) or every.seeds)
+        checked.append(_checked(control, scores, {**lacking, **unmeasured}))
+    return Controls(table, every, tuple(checked))

@@ -145,6 +145,15 @@ class RunScores:
         return self.of_gain(self.run(row, column), base, self.reads[column])
 
 
+def shared_seeds(measured: Measured, runs: Iterable[str | None], score: str) -> tuple[int, ...]:
+    """Return the seeds at which all runs have a score, in ascending order."""
+    every: dict[str, set[int]] = defaultdict(set)
+    for run, seed, own in measured:
+        if own == score:
+            every[run].add(seed)
+    return tuple(sorted(set.intersection(*(every[run or ""] for run in runs))))
+
+
 # --- Files ---
 
 

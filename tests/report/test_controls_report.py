@@ -218,6 +218,28 @@ def test_controls_in_their_own_report_are_decided_by_its_seeds(tmp_path: Path) -
         assert [it.state for it in stored(runs, store).report.controls] == [state]
 
 
+def test_a_control_of_the_store_is_decided_by_the_seeds_that_its_own_rows_have() -> None:
+    """Seeds 3 and 4 of the doses alone hide no other control, and a row that never ran only its."""
+    doses = {f"dpo{end}-h1" for end in ("", "20k", "30k", "60k")}
+    scores = {
+        key: own for key, own in measured(LEVELS).items() if key[0] in doses or key[1] in (0, 1, 2)
+    }
+    whole, three = (checked_runs(table(), MICRO, seeds, scores, {}) for seeds in (SEEDS, SEEDS[:3]))
+    found = checked_runs(table(), MICRO, None, scores, {}).checked
+    assert found == tuple(
+        of_five if of_three.id in ("dose-offline", "exact-offline") else of_three
+        for of_five, of_three in zip(whole.checked, three.checked, strict=True)
+    )
+    assert "not_run" not in {control.state for control in found}
+    assert found != three.checked
+
+    never = {key: own for key, own in scores.items() if key[0] != "dpo60k-h1"}
+    found = checked_runs(table(), MICRO, None, never, {}).checked
+    reasons = {control.id: control.reason for control in found if control.state == "not_run"}
+    assert reasons["dose-offline"] == "`dpo-6x` lacks seeds"
+    assert set(reasons) == {"dose-offline", "exact-offline", "scarcity-offline"}
+
+
 def test_what_has_not_run_or_cannot_is_said() -> None:
     scores = measured(LEVELS)
     del scores["dpo60k-h1", 3, "ah_wr"]
