@@ -184,6 +184,8 @@ def finding(results: Results, verdicts: Sequence[Verdict]) -> str:
     said = _rows(results, column)
     if primary is None:
         said = said if report.study is None else f"{_study(report.study)}; {said}"
+    elif primary.word == "not_run":
+        said = f"{said}; {primary.text}: {claim}, because {primary.reason}"
     elif primary.estimate is None:
         said = f"{primary.text}, because {primary.reason}: {claim}; {said}"
     else:

@@ -73,9 +73,9 @@ def baseline_alone(store: Store, runs: TableRuns) -> None:
             CLAIMED, 2, lambda *_: None, "No result yet, because `eva-a_min` in `ah_wr` has "
             "not run: “A_min beats DPO” is its primary claim.", id="nothing has run"),
         pytest.param(
-            CLAIMED, 2, baseline_alone, "Not run, because `eva-a_min` in `ah_wr` has not run: "
-            "“A_min beats DPO”; in stand-in A (hard lists), none of the 3 rows with a baseline has "
-            "a gain yet.", id="the claim's row has not run"),
+            CLAIMED, 2, baseline_alone, "In stand-in A (hard lists), none of the 3 rows with a "
+            "baseline has a gain yet; not run: “A_min beats DPO”, because `eva-a_min` in `ah_wr` "
+            "has not run.", id="the claim's row has not run"),
         pytest.param(
             WITHOUT_BASELINE, 2, baseline_alone, "In stand-in A (hard lists), no row has a "
             "baseline.", id="no baseline"),
