@@ -2,7 +2,8 @@
 
 A row's area is its mean score over the budget, by the trapezoidal rule over the marks at which it
 was judged, minus the score before training: a weighted sum of per-prompt scores, so that it is
-compared with that of uniform sampling like any score. Nothing is ranked unless the controls hold:
+compared with that of uniform sampling like any score. The area up to the mark by which uniform
+sampling has made 60% of its gain tells who learns sooner. Nothing is ranked unless the controls hold:
 the oracle's choices are above uniform sampling and prompts that cannot teach below it, and uniform
 sampling with other random numbers is neither.
 """
@@ -20,13 +21,17 @@ import numpy as np
 from harness.registry.schema import LeagueRows, Table
 from harness.report import view
 from harness.report.controls import FEWEST_SEEDS
-from harness.report.model import FoundLeague, LeagueMember, LeagueVerdict
+from harness.report.model import FoundLeague, LeagueMember, LeagueVerdict, WithInterval
 from harness.report.plots import INK, MUTED, OURS, PAGE_WIDTH, Picture, Target, canvas, plain_frame
 from harness.report.results import Results
 from harness.report.scores import ALPHA, RunScores
 from harness.report.view import APPLIES_NOT, Block, probability, signed
 from harness.statistics import Interval, ScoreMatrix, Scores, holm, mean_interval, weighted_sum
 from harness.words import counted
+
+
+EARLY = 0.6
+"""Share of uniform sampling's gain that ends the early part of the budget."""
 
 
 def leagues_of(table: Table, rows: Collection[str], scores: RunScores) -> tuple[FoundLeague, ...]:
@@ -47,6 +52,15 @@ def area(start: Scores, marks: Sequence[Scores]) -> Scores:
     return weighted_sum([(0.5 / parts - 1.0, start), *inner, (0.5 / parts, marks[-1])])
 
 
+def early_mark(uniform: Sequence[Scores]) -> int | None:
+    """Return the first mark of a curve at which most of its gain is made; None without a gain."""
+    start, *heights = [own.mean for own in uniform]
+    gain = heights[-1] - start
+    if gain <= 0.0:
+        return None
+    return next(mark for mark, own in enumerate(heights, 1) if own - start >= EARLY * gain)
+
+
 def _found(league: LeagueRows, rows: Sequence[str], scores: RunScores) -> FoundLeague:
     marks: dict[str, list[Scores]] = {}
     for row in (league.start, *rows):
@@ -54,10 +68,13 @@ def _found(league: LeagueRows, rows: Sequence[str], scores: RunScores) -> FoundL
         marks[row] = whole if len(whole) == len(scores.reads) else []
     start = marks[league.start][:1]
     areas = {row: area(start[0], marks[row]) for row in rows if start and marks[row]}
-    base = areas.get(league.uniform)
-    over = {} if base is None else {row: own.minus(base) for row, own in areas.items()
-                                    if row != league.uniform}  # fmt: skip
-    gains = {row: mean_interval(own) for row, own in over.items() if len(scores.seeds) > 1}
+    early = early_mark([*start, *marks[league.uniform]]) if league.uniform in areas else None
+    soon = {row: area(start[0], marks[row][:early]) for row in areas if early is not None}
+    over = _over(league.uniform, areas)
+    gains, early_gains = (
+        {row: mean_interval(own) for row, own in of.items() if len(scores.seeds) > 1}
+        for of in (over, _over(league.uniform, soon))
+    )
     methods = [row for row in gains if row not in league.no_methods]
     p_values = [min(1.0, 2 * min(p, 1 - p)) for p in (gains[m].p_above_zero() for m in methods)]
     adjusted = dict(zip(methods, holm(p_values), strict=True)) if methods else {}
@@ -74,7 +91,8 @@ def _found(league: LeagueRows, rows: Sequence[str], scores: RunScores) -> FoundL
             row=row,
             verdict=verdict,
             area=None if own is None else own.mean,
-            gain=None if gain is None else (gain.mean, gain.low, gain.high),
+            gain=_with_ends(gain),
+            early=_with_ends(early_gains.get(row)),
             p_holm=adjusted.get(row),
             final=marks[row][-1].mean if marks[row] else None,
             overtakes=None if own is None else
@@ -84,7 +102,19 @@ def _found(league: LeagueRows, rows: Sequence[str], scores: RunScores) -> FoundL
             detectable=None if gain is None else gain.detectable(ALPHA),
         ))  # fmt: skip
     said = _said(league, members, why)
-    return FoundLeague(id=league.id, why_not=why, said=said, members=tuple(members))
+    return FoundLeague(
+        id=league.id, why_not=why, early_mark=early, said=said, members=tuple(members)
+    )
+
+
+def _over(uniform: str, areas: Mapping[str, Scores]) -> dict[str, Scores]:
+    base = areas.get(uniform)
+    others = {row: own for row, own in areas.items() if row != uniform}
+    return {} if base is None else {row: own.minus(base) for row, own in others.items()}
+
+
+def _with_ends(found: Interval | None) -> WithInterval | None:
+    return None if found is None else (found.mean, found.low, found.high)
 
 
 def _why_not(league: LeagueRows, gains: Mapping[str, Interval], seeds: int) -> str | None:
@@ -144,15 +174,16 @@ def _said(league: LeagueRows, members: Sequence[LeagueMember], why: str | None) 
 
 RANKED = (
     "Area: mean height of the score over the budget, less that of θ0. Over even draws: paired by "
-    "seed and prompt, 95%; p by Holm over the league's methods. Overtakes: share of the budget "
-    "after which the score is what even draws end with."
+    "seed and prompt, 95%; p by Holm over the league's methods. Early: up to the mark by which even "
+    "draws have made 60% of their gain. Overtakes: share of the budget after which the score is "
+    "what even draws end with."
 )
 
 
 def league_blocks(results: Results) -> list[Block]:
     """Return the standings of each league, and its gains seed by seed."""
     blocks = []
-    head = ("row", "verdict", "area", "over even\ndraws", "p", "final", "overtakes")
+    head = ("row", "verdict", "area", "over even\ndraws", "p", "early", "final", "overtakes")
     for found in results.report.leagues:
         names, title = _names(results), results.table.league(found.id).title
         notes = tuple(map(view.plain, (found.said, RANKED)))
@@ -173,12 +204,13 @@ def _names(results: Results) -> dict[str, str]:
 
 def _standing(found: FoundLeague, own: LeagueMember) -> list[str]:
     if own.area is None or own.final is None:
-        return [own.verdict, *[APPLIES_NOT] * 5]
+        return [own.verdict, *[APPLIES_NOT] * 6]
     return [
         "not ranked" if found.why_not and own.verdict == "open" else own.verdict,
         f"{own.area:.1f}",
-        view.area(own),
+        view.with_half(own.gain),
         APPLIES_NOT if own.p_holm is None else probability(own.p_holm),
+        view.with_half(own.early),
         f"{own.final:.1f}",
         "never" if own.overtakes is None else f"{own.overtakes:.2f}",
     ]

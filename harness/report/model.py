@@ -60,6 +60,8 @@ class LeagueMember(Part):
     """Mean score over the budget minus the score at its start."""
     gain: WithInterval | None = None
     """The area minus that of even draws; null with one seed and for even draws themselves."""
+    early: WithInterval | None = None
+    """The same of the area up to the league's early mark."""
     p_holm: float | None = None
     """Two-sided, adjusted over the league's methods."""
     final: float | None = None
@@ -75,6 +77,8 @@ class FoundLeague(Part):
     id: str
     why_not: str | None
     """Why nothing is ranked."""
+    early_mark: Count | None = None
+    """The mark by which even draws have made 60% of their gain; null if they gain nothing."""
     said: str
     members: tuple[LeagueMember, ...]
 

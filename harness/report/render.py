@@ -230,7 +230,7 @@ def _section(results: Results) -> dict[str, object]:
     if report.leagues:
         judged_by = f"{results.profile.called(column)}, area over even draws"
         members = (own for league in report.leagues for own in league.members)
-        rows = [(names[own.row], view.area(own), "") for own in members if own.gain is not None]
+        rows = [(names[own.row], view.with_half(own.gain), "") for own in members if own.gain is not None]
     return {
         "heading": table.heading,
         "link": f"{report.profile}/{table.id}/{PAGE}",

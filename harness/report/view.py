@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.registry.schema import Column
-from harness.report.model import Cell, LeagueMember, Origin, Power, Report, State
+from harness.report.model import Cell, Origin, Power, Report, State, WithInterval
 from harness.report.results import Results
 from harness.words import counted
 
@@ -207,11 +207,9 @@ def paper_gain(cell: Cell, decimals: int) -> str:
     return NO_PAPER if cell.paper_gain is None else signed(cell.paper_gain, decimals)
 
 
-def area(own: LeagueMember) -> str:
-    """Format a league row's area minus that of even draws."""
-    if own.gain is None:
-        return APPLIES_NOT
-    return f"{signed(own.gain[0], 1)} ±{own.gain[2] - own.gain[0]:.1f}"
+def with_half(gain: WithInterval | None) -> str:
+    """Format a league row's gain over even draws with its interval's half-width."""
+    return APPLIES_NOT if gain is None else f"{signed(gain[0], 1)} ±{gain[2] - gain[0]:.1f}"
 
 
 def signed(value: float, decimals: int) -> str:

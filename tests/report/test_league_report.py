@@ -90,6 +90,27 @@ def test_rows_are_ranked_where_the_controls_hold_and_ties_are_ties(table: Table)
     assert "1 above even draws (pool-eva), 1 below (pool-sec), 1 alike" in found.said
 
 
+def test_early_areas_end_where_even_draws_have_made_most_of_their_gain(table: Table) -> None:
+    """Even draws rise from 10 to 18 by 2 a mark: three quarters of it are made at 3/4.
+
+    Up to there eva's mean is (5 + 15 + 17 + 9.5) / 3 and theirs (5 + 12 + 14 + 8) / 3.
+    """
+    found = league(table, {})
+    assert found.early_mark == 3
+    early = {own.row: own.early for own in found.members}
+    assert early["pool-uniform"] is None
+    assert early["pool-eva"] is not None
+    assert early["pool-eva"][0] == pytest.approx(2.5)
+    sooner = league(table, {"pool-uniform": (15.0, 16.0, 17.0, 18.0)})
+    assert sooner.early_mark == 1
+    eva = next(own for own in sooner.members if own.row == "pool-eva")
+    assert eva.early is not None
+    assert eva.early[0] == pytest.approx(0.0)
+    flat = league(table, {"pool-uniform": (12.0, 11.0, 10.0, 10.0)})
+    assert flat.early_mark is None
+    assert {own.early for own in flat.members} == {None}
+
+
 @pytest.mark.parametrize(
     ("changed", "why"),
     [
