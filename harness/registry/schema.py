@@ -128,6 +128,8 @@ class Row(Strict):
     values: dict[Id, PaperValue] = Field(default={})
     printed_notes: dict[Id, str] = Field(default={})
     """Annotations that the paper prints next to numbers, by column."""
+    paper_sign: Literal["+", "-", "0"] | None = None
+    """The sign of the paper's gain in its first column, where a profile has columns of its own."""
 
     @model_validator(mode="after")
     def _one_way_to_name_runs(self) -> Row:

@@ -36,9 +36,13 @@ class Compared(Part):
     """The difference, in the answer's unit; null without one."""
     reason: str | None = None
     """Why there is none."""
+    inadmissible: bool = False
+    """Whether the rows have run, and their difference would say nothing."""
 
     @property
     def word(self) -> str:
+        if self.inadmissible:
+            return "inadmissible"
         if self.estimate is None:
             return self.reason or "not run"
         if self.estimate.low > 0:
@@ -67,7 +71,7 @@ class Answer(Part):
     profile: str
     scale: Scale
     setting: str
-    """What was used, the unit, the seeds, and when the comparisons were declared."""
+    """What was used, the unit, the seeds, when the comparisons were declared, and what bars some."""
     finding: str | None = None
     """The sentence on the table, if there is only one."""
     answered: tuple[AnsweredLine, ...] = ()
@@ -105,6 +109,8 @@ def answer_to(tables: Sequence[Results], verdicts: Sequence[Verdict]) -> Answer:
             few, most = (end(len(it) for it in seeds) for end in (min, max))
             said[-1] += f", {counted(most, 'seed') if few == most else f'{few} to {most} seeds'}"
         said.append(f"The comparisons were declared {declared.declared}")
+        barred = [it.reason for line in answered for it in line.comparisons if it.inadmissible]
+        said += [f"Some are inadmissible, because {why}" for why in dict.fromkeys(barred)]
     elif others:
         said.append(f"What answers the paper's question on `{profile.name}` is not declared")
     elif why := view.inadmissible_reason(first.report):
@@ -126,9 +132,9 @@ def _compared(asked: Comparison, column: str, results: Mapping[str, Results]) ->
     tables = [it for it in found if it is not None]
     shared = set.intersection(*({*it.report.seeds} for it in tables)) if tables else set()
     seeds = () if missing else tuple(sorted(shared))
-    why = _why_not(asked, tables, missing, seeds)
-    estimate = None
-    if why is None:
+    why, estimate = _why_not(missing, seeds), None
+    barred = _inadmissible(asked, tables) if why is None else None
+    if why is None and barred is None:
         terms = [(1.0 / len(asked.left), ref) for ref in asked.left] + [(-1.0, asked.right)]
         scores = [(weight, _scores(ref, column, results, seeds)) for weight, ref in terms]
         whole = [(weight, own) for weight, own in scores if own is not None]
@@ -141,21 +147,23 @@ def _compared(asked: Comparison, column: str, results: Mapping[str, Results]) ->
         right=asked.right,
         seeds=seeds if estimate else (),
         estimate=estimate,
-        reason=why,
+        reason=why or barred,
+        inadmissible=barred is not None,
     )
 
 
-def _why_not(
-    asked: Comparison, tables: Iterable[Results], missing: Sequence[str], seeds: Sequence[int]
-) -> str | None:
+def _why_not(missing: Sequence[str], seeds: Sequence[int]) -> str | None:
     if missing:
         return f"not run ({', '.join(missing)})"
     if len(seeds) < 2:
         return "one seed, no comparison"
+    return None
+
+
+def _inadmissible(asked: Comparison, tables: Iterable[Results]) -> str | None:
     reasons = [it.report.inadmissible for it in tables]
     reasons += [it.report.inadmissible_choosing for it in tables if asked.about_choosing]
-    why = next(filter(None, reasons), None)
-    return None if why is None else f"inadmissible, because {why}"
+    return next(filter(None, reasons), None)
 
 
 def _scores(

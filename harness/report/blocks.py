@@ -57,6 +57,8 @@ def _column_block(results: Results, column: Column) -> Block:
     head, is_ours = ["row", "ours\n± 95%", "gain\n± 95%"], not table.paper_values
     at_paper = profile.scale == "paper" and not is_ours
     head += [] if is_ours else ["paper", "paper\ngain"]
+    signs = any(it.paper_sign for it in report.of_column(column.id))
+    head += ["paper's\nsign"] if signs else []
     head += ["ours −\npaper"] if at_paper else []
     names, decimals = row_names(report), our_decimals(results, column)
     printed, rows = printed_decimals(results, column), []
@@ -65,12 +67,15 @@ def _column_block(results: Results, column: Column) -> Block:
         figures = [names[row.id], ours(cell, decimals), gain(cell, decimals)]
         if not is_ours:
             figures += [cell.paper_printed or NO_PAPER, paper_gain(cell, printed)]
+        if signs:
+            figures.append(paper_gain(cell, printed))
         if at_paper:
             known = cell.mean is not None and cell.paper is not None
             figures.append(signed(cell.mean - cell.paper, decimals) if known else state(cell))  # type: ignore[operator]
         rows.append(tuple(figures))
-    caption = plain(_caption(results, column))
-    return Block(plain(_title(results, column)), (caption,), tuple(head), tuple(rows))
+    caption = _caption(results, column)
+    caption += "; the paper's sign is that of its gain in its table's first column" * signs
+    return Block(plain(_title(results, column)), (plain(caption),), tuple(head), tuple(rows))
 
 
 def _title(results: Results, column: Column) -> str:

@@ -139,6 +139,7 @@ def declared_cell(
         paper=None if printed is None else printed.value,
         paper_printed=None if printed is None else printed.printed,
         paper_gain=table.paper_gain(row, column),
+        paper_sign=row.paper_sign if column == table.main_column else None,
         **ours,
     )
 

@@ -147,6 +147,8 @@ class Cell(Part):
     paper_printed: str | None = None
     """As printed, so `8.90` keeps its zero."""
     paper_gain: float | None = None
+    paper_sign: str | None = Field(default=None, exclude_if=lambda sign: sign is None)
+    """Of the paper's gain in its first column, in the main column of a profile's own."""
     state: State
     runs: tuple[JudgedRun, ...] = ()
     """The judged runs in seed order, each with 12 digits of its judge stage's fingerprint."""

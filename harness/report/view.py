@@ -202,8 +202,11 @@ def gain(cell: Cell, decimals: int) -> str:
 
 
 def paper_gain(cell: Cell, decimals: int) -> str:
+    """Format the paper's gain, or the sign of one in a column that this profile does not have."""
     if cell.baseline_row is None:
         return APPLIES_NOT
+    if cell.paper_sign is not None:
+        return cell.paper_sign
     return NO_PAPER if cell.paper_gain is None else signed(cell.paper_gain, decimals)
 
 

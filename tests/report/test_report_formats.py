@@ -15,7 +15,9 @@ from toy_page import page_of
 from toy_tables import DECLARATION, judge_of, stored, toy_runs, write_scores, write_whole
 
 from harness.pipeline.runs import TableRuns, plan_table
-from harness.registry.profile import load_profiles
+from harness.project import results_dir
+from harness.registry.declared import all_tables
+from harness.registry.profile import load_profiles, table_at
 from harness.registry.schema import Table
 from harness.report.blocks import column_blocks, fact_blocks, summary_blocks
 from harness.report.build import published_results, published_tables, results_of
@@ -176,3 +178,25 @@ def test_what_is_published_is_the_same_report_again(
     assert again.report.cells == tuple(
         Cell.model_validate(cell.as_json()) for cell in report.report.cells
     )
+
+
+def test_a_profile_with_columns_of_its_own_has_the_signs_of_the_papers_gains_and_no_value() -> None:
+    """Base lies 10.3 below the paper's baseline, uniform 5.9 and A_min 8.5 above it."""
+    laptop = load_profiles()["laptop"]
+    table = table_at(Table.model_validate(DECLARATION), laptop)
+    assert {row.id: row.paper_sign for row in table.rows} == {
+        "base": "-", "dpo-1": None, "eva-uniform": "+", "eva-a_min": "+"
+    }  # fmt: skip
+    assert not table.paper_values
+    shown = published_results(
+        table_at(all_tables()["table4"], laptop),
+        results_dir() / "laptop" / "table4",
+        KnownControls(laptop, None),
+    )
+    first, *others = column_blocks(shown)
+    assert first.head == ("row", "ours\n± 95%", "gain\n± 95%", "paper's\nsign")
+    assert [row[-1] for row in first.rows] == ["–", *8 * ["+"]]
+    assert {block.head for block in others} == {("row", "ours\n± 95%", "gain\n± 95%")}
+    cells = json.loads(as_json(shown.report.cells))
+    signs = {cell["column"] for cell in cells if "paper_sign" in cell}
+    assert signs == {"if_soft"}
