@@ -379,8 +379,8 @@ def table_at(table: Table, profile: Profile) -> Table:
     return Table.model_validate({**told, "rows": rows, "columns": columns, "controls": controls})
 
 
-def _sign(gain: float | None) -> str | None:
-    return None if gain is None else "+" if gain > 0.0 else "-" if gain < 0.0 else "0"
+def _sign(gain: float | None) -> int | None:
+    return None if gain is None else (gain > 0.0) - (gain < 0.0)
 
 
 def table_unsupported(

@@ -128,7 +128,7 @@ class Row(Strict):
     values: dict[Id, PaperValue] = Field(default={})
     printed_notes: dict[Id, str] = Field(default={})
     """Annotations that the paper prints next to numbers, by column."""
-    paper_sign: Literal["+", "-", "0"] | None = None
+    paper_sign: Literal[-1, 0, 1] | None = None
     """The sign of the paper's gain in its first column, where a profile has columns of its own."""
 
     @model_validator(mode="after")

@@ -71,7 +71,7 @@ class Answer(Part):
     profile: str
     scale: Scale
     setting: str
-    """What was used, the unit, the seeds, when the comparisons were declared, and what bars some."""
+    """What was used, the unit, seeds, when the comparisons were declared, and what bars some."""
     finding: str | None = None
     """The sentence on the table, if there is only one."""
     answered: tuple[AnsweredLine, ...] = ()

@@ -57,7 +57,7 @@ def _column_block(results: Results, column: Column) -> Block:
     head, is_ours = ["row", "ours\n± 95%", "gain\n± 95%"], not table.paper_values
     at_paper = profile.scale == "paper" and not is_ours
     head += [] if is_ours else ["paper", "paper\ngain"]
-    signs = any(it.paper_sign for it in report.of_column(column.id))
+    signs = any(it.paper_sign is not None for it in report.of_column(column.id))
     head += ["paper's\nsign"] if signs else []
     head += ["ours −\npaper"] if at_paper else []
     names, decimals = row_names(report), our_decimals(results, column)

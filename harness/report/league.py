@@ -3,9 +3,9 @@
 A row's area is its mean score over the budget, by the trapezoidal rule over the marks at which it
 was judged, minus the score before training: a weighted sum of per-prompt scores, so that it is
 compared with that of uniform sampling like any score. The area up to the mark by which uniform
-sampling has made 60% of its gain tells who learns sooner. Nothing is ranked unless the controls hold:
-the oracle's choices are above uniform sampling and prompts that cannot teach below it, and uniform
-sampling with other random numbers is neither.
+sampling has made 60% of its gain tells who learns sooner. Nothing is ranked unless the controls
+hold: the oracle's choices are above uniform sampling and prompts that cannot teach below it, and
+uniform sampling with other random numbers is neither.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from harness.report.scores import ALPHA, RunScores
 from harness.report.view import APPLIES_NOT, Block, probability, signed
 from harness.statistics import Interval, ScoreMatrix, Scores, holm, mean_interval, weighted_sum
 from harness.words import counted
-
 
 EARLY = 0.6
 """Share of uniform sampling's gain that ends the early part of the budget."""
@@ -174,9 +173,9 @@ def _said(league: LeagueRows, members: Sequence[LeagueMember], why: str | None) 
 
 RANKED = (
     "Area: mean height of the score over the budget, less that of θ0. Over even draws: paired by "
-    "seed and prompt, 95%; p by Holm over the league's methods. Early: up to the mark by which even "
-    "draws have made 60% of their gain. Overtakes: share of the budget after which the score is "
-    "what even draws end with."
+    "seed and prompt, 95%; p by Holm over the league's methods. Early: up to the mark by which "
+    "even draws have made 60% of their gain. Overtakes: share of the budget after which the score "
+    "is what even draws end with."
 )
 
 

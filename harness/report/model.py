@@ -147,7 +147,7 @@ class Cell(Part):
     paper_printed: str | None = None
     """As printed, so `8.90` keeps its zero."""
     paper_gain: float | None = None
-    paper_sign: str | None = Field(default=None, exclude_if=lambda sign: sign is None)
+    paper_sign: Literal[-1, 0, 1] | None = Field(default=None, exclude_if=lambda sign: sign is None)
     """Of the paper's gain in its first column, in the main column of a profile's own."""
     state: State
     runs: tuple[JudgedRun, ...] = ()

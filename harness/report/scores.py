@@ -107,7 +107,7 @@ class RunScores:
         return cls(measured, seeds, [ReportRow.of(row, table) for row in rows], columns)
 
     def of_run(self, run: str | None, score: str) -> Scores | None:
-        """Return a run's values of a score, or None if a seed is missing."""
+        """Return a run's values of a score, or None if a seed is missing or there is none."""
         if run is None:
             return None
         if (run, score) not in self._known:
@@ -115,7 +115,7 @@ class RunScores:
             values = {
                 s: self.measured[it] for s in self.seeds if (it := (run, s, score)) in self.measured
             }
-            whole = len(values) == len(self.seeds)
+            whole = 0 < len(values) == len(self.seeds)
             self._known[run, score] = kind.from_seeds(values) if whole else None
         return self._known[run, score]
 

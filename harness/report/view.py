@@ -206,7 +206,7 @@ def paper_gain(cell: Cell, decimals: int) -> str:
     if cell.baseline_row is None:
         return APPLIES_NOT
     if cell.paper_sign is not None:
-        return cell.paper_sign
+        return "0+-"[cell.paper_sign]
     return NO_PAPER if cell.paper_gain is None else signed(cell.paper_gain, decimals)
 
 

@@ -185,7 +185,7 @@ def test_a_profile_with_columns_of_its_own_has_the_signs_of_the_papers_gains_and
     laptop = load_profiles()["laptop"]
     table = table_at(Table.model_validate(DECLARATION), laptop)
     assert {row.id: row.paper_sign for row in table.rows} == {
-        "base": "-", "dpo-1": None, "eva-uniform": "+", "eva-a_min": "+"
+        "base": -1, "dpo-1": None, "eva-uniform": 1, "eva-a_min": 1
     }  # fmt: skip
     assert not table.paper_values
     shown = published_results(

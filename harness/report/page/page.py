@@ -121,9 +121,11 @@ def _blocks(results: Results) -> Iterator[dict[str, Any]]:
             cell = report.cell(row.id, column.id)
             line = {"cell": cell, "label": name, "reading": table.row(row.id).reading}
             gain, words = _gain(cell), ""
-            if gain is not None or cell.paper_gain is not None:
-                words = described(gain, cell.paper_gain, decimals)
-            lines.append(line | {"figures": figures, "gain": gain, "words": words})
+            paper = cell.paper_sign if cell.paper_gain is None else cell.paper_gain
+            if gain is not None or paper is not None:
+                words = described(gain, paper, decimals)
+            line |= {"figures": figures, "gain": gain, "paper": paper, "words": words}
+            lines.append(line)
         axis = axis_of(line["gain"] for line in lines)
         yield {**vars(block), "column": column.id, "axis": axis, "lines": lines}
 
