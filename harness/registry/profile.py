@@ -353,9 +353,9 @@ def unsupported(recipe: Recipe, columns: Iterable[Column], profile: Profile) -> 
 def table_at(table: Table, profile: Profile) -> Table:
     """Return a table as a profile shows it: with the profile's own columns, if it has any.
 
-    The paper's values are of its own columns, so only the signs of its gains in the first are left,
-    and no claim. A column that changes the recipe keeps its place and reads the profile's main
-    score.
+    The paper's values are of its own columns, so only the signs of its gains in the main one are
+    left, and no claim. A column that changes the recipe keeps its place and reads the profile's
+    main score.
     """
     if not profile.columns or table.columns[0].reads == profile.columns[0].reads:
         return table
@@ -371,7 +371,7 @@ def table_at(table: Table, profile: Profile) -> Table:
         if control.column in known
     ]
     told = table.model_dump(exclude={"columns", "controls", "reward_model_study"})
-    signs = {row.id: _sign(table.paper_gain(row, first)) for row in table.rows}
+    signs = {row.id: _sign(table.paper_gain(row, table.main_column)) for row in table.rows}
     rows = [
         {**row, "values": {}, "printed_notes": {}, "paper_sign": signs[row["id"]]}
         for row in told["rows"]

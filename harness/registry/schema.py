@@ -129,7 +129,7 @@ class Row(Strict):
     printed_notes: dict[Id, str] = Field(default={})
     """Annotations that the paper prints next to numbers, by column."""
     paper_sign: Literal[-1, 0, 1] | None = None
-    """The sign of the paper's gain in its first column, where a profile has columns of its own."""
+    """The sign of the paper's gain in its main column, where a profile has columns of its own."""
 
     @model_validator(mode="after")
     def _one_way_to_name_runs(self) -> Row:

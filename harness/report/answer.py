@@ -103,14 +103,17 @@ def answer_to(tables: Sequence[Results], verdicts: Sequence[Verdict]) -> Answer:
             answered.append(AnsweredLine(says=line.says, comparisons=found))
     said = [declared.setting if declared else f"Scale {view.SCALES[profile.scale]}"]
     if answered and declared is not None:
-        seeds = {it.seeds for line in answered for it in line.comparisons if it.seeds}
-        said.append(f"{view.capital(declared.measure)}, 95% intervals over seeds and prompts")
+        compared = [it for line in answered for it in line.comparisons]
+        seeds = {it.seeds for it in compared if it.seeds}
+        said.append(view.capital(declared.measure))
         if seeds:
+            said[-1] += ", 95% intervals over seeds and prompts"
             few, most = (end(len(it) for it in seeds) for end in (min, max))
             said[-1] += f", {counted(most, 'seed') if few == most else f'{few} to {most} seeds'}"
         said.append(f"The comparisons were declared {declared.declared}")
-        barred = [it.reason for line in answered for it in line.comparisons if it.inadmissible]
-        said += [f"Some are inadmissible, because {why}" for why in dict.fromkeys(barred)]
+        barred = [(it.reason or "").replace("`", "") for it in compared if it.inadmissible]
+        which = "Some are" if seeds else "All that have run are"
+        said += [f"{which} inadmissible, because {why}" for why in dict.fromkeys(barred)]
     elif others:
         said.append(f"What answers the paper's question on `{profile.name}` is not declared")
     elif why := view.inadmissible_reason(first.report):
@@ -132,14 +135,14 @@ def _compared(asked: Comparison, column: str, results: Mapping[str, Results]) ->
     tables = [it for it in found if it is not None]
     shared = set.intersection(*({*it.report.seeds} for it in tables)) if tables else set()
     seeds = () if missing else tuple(sorted(shared))
-    why, estimate = _why_not(missing, seeds), None
-    barred = _inadmissible(asked, tables) if why is None else None
-    if why is None and barred is None:
+    why, barred, estimate = _why_not(missing, seeds), None, None
+    if why is None:
         terms = [(1.0 / len(asked.left), ref) for ref in asked.left] + [(-1.0, asked.right)]
         scores = [(weight, _scores(ref, column, results, seeds)) for weight, ref in terms]
         whole = [(weight, own) for weight, own in scores if own is not None]
         why = None if len(whole) == len(scores) else "not run"
-        if why is None:
+        barred = _inadmissible(asked, tables) if why is None else None
+        if why is None and barred is None:
             estimate = Estimate.of(mean_interval(weighted_sum(whole)))
     return Compared(
         over=asked.over,

@@ -74,7 +74,7 @@ def _column_block(results: Results, column: Column) -> Block:
             figures.append(signed(cell.mean - cell.paper, decimals) if known else state(cell))  # type: ignore[operator]
         rows.append(tuple(figures))
     caption = _caption(results, column)
-    caption += "; the paper's sign is that of its gain in its table's first column" * signs
+    caption += "; paper's sign: that of the paper's gain in its own main column" * signs
     return Block(plain(_title(results, column)), (plain(caption),), tuple(head), tuple(rows))
 
 

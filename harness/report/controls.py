@@ -165,7 +165,13 @@ def _checked(control: Control, scores: RunScores, lacking: Mapping[str, str]) ->
     done = {row: own for row, own in known.items() if own is not None}
     reason = None
     if len(done) < len(known):
-        reason = f"`{next(row for row, own in known.items() if own is None)}` lacks seeds"
+        score = scores.reads[control.column]
+        seeds_of = {
+            row: shared_seeds(scores.measured, [scores.run(row, control.column)], score)
+            for row in known
+            if row not in done
+        }
+        reason = f"`{min(seeds_of, key=lambda row: len(seeds_of[row]))}` lacks seeds"
     elif len(scores.seeds) < FEWEST_SEEDS:
         reason = f"it needs {FEWEST_SEEDS} seeds and has {len(scores.seeds)}"
     if reason is not None:

@@ -173,19 +173,19 @@ def _said(league: LeagueRows, members: Sequence[LeagueMember], why: str | None) 
 
 RANKED = (
     "Area: mean height of the score over the budget, less that of θ0. Over even draws: paired by "
-    "seed and prompt, 95%; p by Holm over the league's methods. Early: up to the mark by which "
-    "even draws have made 60% of their gain. Overtakes: share of the budget after which the score "
-    "is what even draws end with."
+    "seed and prompt, 95%; p by Holm over the league's methods. Overtakes: share of the budget "
+    "after which the score is what even draws end with."
 )
 
 
 def league_blocks(results: Results) -> list[Block]:
     """Return the standings of each league, and its gains seed by seed."""
     blocks = []
-    head = ("row", "verdict", "area", "over even\ndraws", "p", "early", "final", "overtakes")
+    head = ("row", "verdict", "area", "over even\ndraws", "p", "over even\ndraws, early",
+            "final", "overtakes")  # fmt: skip
     for found in results.report.leagues:
         names, title = _names(results), results.table.league(found.id).title
-        notes = tuple(map(view.plain, (found.said, RANKED)))
+        notes = tuple(map(view.plain, (found.said, RANKED + _early_text(found, results))))
         rows = [(names[own.row], *_standing(found, own)) for own in found.members]
         blocks.append(Block(f"League: {title}", notes, head, tuple(rows)))
         of_seeds = [(names[own.row], *(signed(one, 1) for one in own.by_seed))
@@ -194,6 +194,13 @@ def league_blocks(results: Results) -> list[Block]:
         seeds = map(str, results.report.seeds)
         blocks.append(Block(title, (), ("row", *seeds), tuple(of_seeds)))
     return blocks
+
+
+def _early_text(found: FoundLeague, results: Results) -> str:
+    if found.early_mark is None:
+        return ""
+    mark = f"mark {found.early_mark} of {len(results.table.columns)}"
+    return f" Early: the same up to {mark}, where even draws have made 60% of their gain; no p."
 
 
 def _names(results: Results) -> dict[str, str]:

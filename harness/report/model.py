@@ -148,7 +148,7 @@ class Cell(Part):
     """As printed, so `8.90` keeps its zero."""
     paper_gain: float | None = None
     paper_sign: Literal[-1, 0, 1] | None = Field(default=None, exclude_if=lambda sign: sign is None)
-    """Of the paper's gain in its first column, in the main column of a profile's own."""
+    """Of the paper's gain in its main column, where a profile has columns of its own."""
     state: State
     runs: tuple[JudgedRun, ...] = ()
     """The judged runs in seed order, each with 12 digits of its judge stage's fingerprint."""

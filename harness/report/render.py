@@ -219,8 +219,7 @@ def _silent(verdicts: Iterable[Verdict]) -> Iterator[tuple[str, str, str]]:
 
 def _power_lines(results: Results) -> Iterator[tuple[str, ...]]:
     report, verdicts, nothing = results.report, results.verdicts, view.APPLIES_NOT
-    passed = sum(control.state == "passed" for control in report.controls)
-    controls = f"{passed} of {len(report.controls)}" if report.controls else nothing
+    controls = view.controls_passed(report) if report.controls else nothing
     unsure = sum(control.state == "open" for control in report.controls)
     controls += f", {unsure} open" if unsure else ""
     found = tally(verdicts).words
@@ -259,6 +258,7 @@ def _section(results: Results) -> dict[str, object]:
         "link": f"{report.profile}/{table.id}/{PAGE}",
         "question": table.question,
         "finding": finding(results, results.verdicts),
+        "inadmissible": view.capital(view.inadmissible_reason(report)),
         "seeds": seeds_text(report.seeds),
         "column": judged_by,
         "rows": rows,

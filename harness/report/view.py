@@ -160,14 +160,19 @@ def power_words(found: Power, results: Results) -> str:
     return f"{said}, {times:.1f} of a tripling of human prompts ({tripled})"
 
 
-def _controls(report: Report) -> str:
+def controls_passed(report: Report) -> str:
+    """Count the controls that passed, among those that the profile can run."""
     states = Counter(control.state for control in report.controls)
+    return f"{states['passed']} of {states.total() - states['not_available']}"
+
+
+def _controls(report: Report) -> str:
     others = [
         f"{control.id}: {control.state.replace('_', ' ')}"
         for control in report.controls
         if control.state != "passed"
     ]
-    said = f"{states['passed']} of {len(report.controls)} passed"
+    said = f"{controls_passed(report)} passed"
     return f"{said}; {', '.join(others)}" if others else said
 
 

@@ -146,3 +146,24 @@ def test_what_is_missing_or_barred_is_said_and_has_no_number(reports: tuple[Resu
     none = [barred(it, "inadmissible") for it in reports]
     found = [it.estimate for line in answer_to(none, ()).answered for it in line.comparisons]
     assert set(found) == {None}
+
+
+def test_a_row_that_has_not_run_is_not_said_to_be_inadmissible() -> None:
+    """Table 4 of `laptop` bars A_min over an even draw, but not without A_min's scores."""
+    laptop = named_profile("laptop")
+    wanted = [table_at(all_tables()[name], laptop) for name in ("table2", "table4")]
+    tables = published_tables(wanted, laptop, results_dir())
+    table4 = replace(tables[1], report=tables[1].report.model_copy(update={"inadmissible": "no"}))
+    partly = replace(
+        table4, measured={k: v for k, v in table4.measured.items() if "a_min" not in k[0]}
+    )
+    for shown, word, which in ((table4, "inadmissible", 1), (partly, "not run", 0)):
+        found = answer_to([tables[0], shown], ())
+        (own,) = (
+            c
+            for line in found.answered
+            for c in line.comparisons
+            if c.right == "table4/eva-uniform"
+        )
+        assert (own.word, own.inadmissible) == (word, bool(which))
+        assert ("All that have run are inadmissible, because no" in found.setting) == bool(which)

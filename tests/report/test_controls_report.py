@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from toy_tables import CLAIM, DECLARATION, stored, toy_runs, write_all, write_scores
 
 from harness.registry.claims import Manipulation
-from harness.registry.declared import all_tables
+from harness.registry.declared import CONTROLS, all_tables
 from harness.registry.profile import load_profiles
 from harness.registry.schema import Control, Table, TrainingKind
 from harness.report.controls import (
@@ -233,11 +233,59 @@ def test_a_control_of_the_store_is_decided_by_the_seeds_that_its_own_rows_have()
     assert "not_run" not in {control.state for control in found}
     assert found != three.checked
 
-    never = {key: own for key, own in scores.items() if key[0] != "dpo60k-h1"}
+    never = {key: own for key, own in scores.items() if key[0] not in ("dpo60k-h1", "dpo-matched")}
     found = checked_runs(table(), MICRO, None, never, {}).checked
     reasons = {control.id: control.reason for control in found if control.state == "not_run"}
-    assert reasons["dose-offline"] == "`dpo-6x` lacks seeds"
-    assert set(reasons) == {"dose-offline", "exact-offline", "scarcity-offline"}
+    six, matched = (f"`{row}` lacks seeds" for row in ("dpo-6x", "dpo-matched"))
+    assert reasons == {
+        "dose-offline": six, "exact-offline": six, "scarcity-offline": six,
+        "positive-offline": matched,
+    }  # fmt: skip
+
+
+def test_the_dose_is_read_at_the_seeds_asked_or_those_that_both_doses_have() -> None:
+    """Of 3x seeds 0 to 4 have run, of 1x seeds 2 to 4."""
+    scores = {k: own for k, own in measured(LEVELS).items() if k[0] != "dpo-h1" or k[1] > 1}
+    found = checked_runs(table(), MICRO, None, scores, {})
+    of_shared = checked_runs(table(), MICRO, (2, 3, 4), scores, {})
+    gain = of_shared.dose_gain("offline", "ah_wr", (2, 3, 4))
+    assert gain is not None
+    assert gain == pytest.approx(6.0, abs=1.0)
+    assert found.dose_gain("offline", "ah_wr", (0, 1)) == gain
+    assert found.dose_gain("offline", "ah_wr", (2, 3)) not in (None, gain)
+    none = {key: own for key, own in scores.items() if key[0] != "dpo-h1"}
+    assert checked_runs(table(), MICRO, None, none, {}).dose_gain("offline", "ah_wr", (0,)) is None
+
+
+def test_an_extra_run_at_one_seed_hides_no_control_of_the_store(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seed 3, which adds 6 where the others add 0, 2 and 4, has all rows but A_min's."""
+    control: dict[str, Any] = {"statement": "It rises.", "training": "offline", "column": "ah_wr"}
+    control |= {"kind": "rising", "standard_errors": 3}
+    both = [
+        control | {"id": name, "rows": ["base", row]}
+        for name, row in (("a-min", "eva-a_min"), ("uniform", "eva-uniform"))
+    ]
+    declared = {**DECLARATION, "controls": both}
+    all_with = toy_runs((0, 1, 2, 3), table=declared)
+    write_all(store, toy_runs((0, 1, 2), table=declared))
+    for run, level in (("dpo-h1", 50.0), ("base", 51.0), ("dpo-eva-uniform", 53.0)):
+        wins = {f"p{i}": level + 2 * i + 6 for i in range(4)}
+        write_scores(store, all_with, run, 3, ah_wr=wins)
+    tables = {CONTROLS: all_with.table}
+    monkeypatch.setattr("harness.report.controls.declared.all_tables", lambda: tables)
+    monkeypatch.setattr("harness.pipeline.runs.runnable", lambda *_: (all_with, {}))
+    monkeypatch.setattr(Store, "seeds", lambda _: all_with.seeds)  # judges alone have none
+    found = KnownControls(all_with.profile, store).beside()
+    assert found is not None
+    assert [(it.id, it.state) for it in found.checked] == [
+        ("a-min", "passed"),
+        ("uniform", "passed"),
+    ]
+    three, four = (pytest.approx(it.means) for it in found.checked)
+    assert three == (56.0, 59.5)
+    assert four == (57.0, 59.0)
 
 
 def test_what_has_not_run_or_cannot_is_said() -> None:

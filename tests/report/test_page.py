@@ -115,6 +115,16 @@ def test_each_number_says_where_it_comes_from(store: Store) -> None:
         assert words in text
 
 
+def test_the_page_of_one_table_opens_on_its_numbers(store: Store) -> None:
+    runs = toy_runs()
+    write_all(store, runs)
+    of_one = shown(runs, store)
+    for tables, opened in (([of_one], [True]), ([of_one, of_one], [False, False])):
+        page = Page(as_html(tables, ()))
+        numbers = [named for named in page.all("details") if named.get("class") == "numbers"]
+        assert ["open" in named for named in numbers] == opened
+
+
 def test_a_page_without_a_store_says_what_it_lacks(store: Store) -> None:
     runs = toy_runs()
     write_all(store, runs)

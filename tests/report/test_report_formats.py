@@ -188,6 +188,8 @@ def test_a_profile_with_columns_of_its_own_has_the_signs_of_the_papers_gains_and
         "base": -1, "dpo-1": None, "eva-uniform": 1, "eva-a_min": 1
     }  # fmt: skip
     assert not table.paper_values
+    table9 = table_at(all_tables()["table9"], laptop)
+    assert table9.row("dpo-eva").paper_sign == 1, "of its main column, and not of its first"
     shown = published_results(
         table_at(all_tables()["table4"], laptop),
         results_dir() / "laptop" / "table4",
