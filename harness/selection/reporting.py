@@ -24,7 +24,7 @@ from harness.registry.declared import (
     own_file,
 )
 from harness.registry.documents import find, nearest
-from harness.registry.profile import Profile
+from harness.registry.profile import Profile, table_at
 from harness.registry.schema import Table
 from harness.report.build import published_tables, results_of, stored_results
 from harness.report.claims import all_verdicts
@@ -252,7 +252,7 @@ def judged_claims(
     tests = [claim.test for figure in figures for claim in figure.claims]
     measured = {name for test in tests for name in getattr(test, "measured_by", None) or ()}
     places = wanted | {figure.table for figure in figures}
-    needed = [it for it in tables.values()
+    needed = [table_at(it, profile) for it in tables.values()
               if it.id in places or any(claim.id in measured for claim in it.claims)]  # fmt: skip
     if published:
         found = published_tables(needed, profile, project.publishing_dir())

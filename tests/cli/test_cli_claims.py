@@ -29,6 +29,14 @@ def test_some_tables_and_figures_alone(says: Any) -> None:
     assert "`t10-rm-lc` is not run" in ledger[-1]["reason"]
 
 
+def test_a_profile_with_columns_of_its_own_has_published_no_claim(says: Any) -> None:
+    ledger = says("claims", "--published", "--profile", "laptop")
+    assert {(claim["word"], claim["reason"]) for claim in ledger if claim["place"] == "table4"} == {
+        ("not_run", f"the profile does not measure `{score}`")
+        for score in ("ah_wr", "mt_avg", "ae_lc", "mt_t1", "mt_t2")
+    }
+
+
 def test_published_scores_are_judged_in_place_of_the_store(says: Any) -> None:
     ledger = says("claims", "table4", "--published")
     assert len(ledger) == 25
