@@ -15,7 +15,7 @@ from harness.report.answer import answer_to, finding
 from harness.report.blocks import assumption_blocks, fact_blocks, number_blocks
 from harness.report.claims import WORDS, all_verdicts, tally, totals
 from harness.report.league import league_pictures
-from harness.report.model import Cell, Verdict
+from harness.report.model import Cell
 from harness.report.plots import Picture
 from harness.report.publication import PAGE
 from harness.report.results import Results
@@ -191,30 +191,13 @@ def _world(
         "profile": profile.name,
         "scale": profile.scale,
         "answer": answer_to(tables, verdicts).lines,
-        "totals": totals(verdicts) if verdicts else [],
+        "totals": totals(verdicts) if verdicts and not profile.columns else [],
+        "decides_none": bool(profile.columns),
         "power": [line for it in shown for line in _power_lines(it)],
-        "silent": list(_silent(verdicts)),
+        "silent": [it for it in verdicts if it.word in ("inadmissible", "not_run")],
         "sections": [_section(it) for it in shown],
         "figures": list(_others(others, results_dir, drawn)),
     }
-
-
-_MOST_CLAIMS = 5
-"""Maximum number of claims that are listed one by one with the same reason."""
-
-
-def _silent(verdicts: Iterable[Verdict]) -> Iterator[tuple[str, str, str]]:
-    """Yield what no run decides: a claim, or the ids of several, the verdict and its reason."""
-    groups: dict[tuple[str, str], list[Verdict]] = {}
-    for verdict in verdicts:
-        if verdict.word in ("inadmissible", "not_run"):
-            of = (verdict.word.replace("_", " "), verdict.reason or "")
-            groups.setdefault(of, []).append(verdict)
-    for (word, reason), own in groups.items():
-        said = [it.statement for it in own]
-        if len(own) > _MOST_CLAIMS:
-            said = [f"{len(own)} claims ({', '.join(it.claim for it in own)})."]
-        yield from ((text, word, reason) for text in said)
 
 
 def _power_lines(results: Results) -> Iterator[tuple[str, ...]]:
