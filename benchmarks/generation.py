@@ -155,7 +155,7 @@ def engine_tokens(engine: SolverEngine) -> Callable[[Sequence[Request], Sampling
 
     def tokens(asked: Sequence[Request], sampling: Sampling) -> int:
         answered: Answered = {}
-        engine.answer(asked, sampling, answered.update)
+        engine.generate(asked, sampling, answered.update)
         return sum(sample.n_tokens for own in answered.values() for sample in own)
 
     return tokens

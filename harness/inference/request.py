@@ -63,9 +63,9 @@ Answered = dict[int, list[Sample]]
 class SolverEngine(Protocol):
     """Generates answers to prompts."""
 
-    def answer(
+    def generate(
         self,
-        asked: Sequence[Request],
+        requests: Sequence[Request],
         sampling: Sampling,
         deliver: Callable[[Answered], None],
         done: Collection[int] = (),

@@ -84,15 +84,15 @@ class CompletionsEngine:
                 f"`{self._model}`: start it with the policy's folder under that name."
             )
 
-    def answer(
+    def generate(
         self,
-        asked: Sequence[Request],
+        requests: Sequence[Request],
         sampling: Sampling,
         deliver: Callable[[Answered], None],
         done: Collection[int] = (),
     ) -> None:
         """Answer prompts concurrently; see `SolverEngine`."""
-        todo = [one for one in asked if one.position not in done]
+        todo = [one for one in requests if one.position not in done]
         answers: dict[int, dict[int, Sample]] = {one.position: {} for one in todo}
         connection, pool = self._connect(), ThreadPoolExecutor(self._concurrency, "answers")
         self._given_up = False

@@ -53,7 +53,7 @@ class Solver:
         self._engine = None
         self._stack.close()
 
-    def answer(
+    def generate(
         self,
         conversations: Sequence[Conversation],
         *,
@@ -65,14 +65,14 @@ class Solver:
         on_progress: Callable[[int], None] = lambda done: None,
     ) -> list[list[Sample]]:
         """Return n answers to each conversation, in order; none to one that is too long."""
-        asked = self._renderer.requests(
+        requests = self._renderer.requests(
             conversations, n=n, seed=seed, max_new_tokens=max_new_tokens
         )
-        self.asked += len(asked)
-        self.left_out += len(conversations) - len(asked)
-        self.shortened += sum(one.room < max_new_tokens for one in asked)
+        self.asked += len(requests)
+        self.left_out += len(conversations) - len(requests)
+        self.shortened += sum(one.room < max_new_tokens for one in requests)
         sampling = Sampling(temperature, top_p, self._renderer.stops)
-        places = {one.position: _address(one, sampling) for one in asked}
+        places = {one.position: _address(one, sampling) for one in requests}
         kept = {position: self._kept.get(place) for position, place in places.items()}
         found: Answered = {
             position: [Sample(text, count, tuple(tokens)) for text, count, tokens in samples]
@@ -87,10 +87,10 @@ class Solver:
             on_progress(len(found))
 
         on_progress(len(found))
-        if len(found) < len(asked):
+        if len(found) < len(requests):
             if self._engine is None:
                 self._engine = self._stack.enter_context(self._start(self._renderer))
-            self._engine.answer(asked, sampling, deliver, frozenset(found))
+            self._engine.generate(requests, sampling, deliver, frozenset(found))
         return [found.get(position, []) for position in range(len(conversations))]
 
 

@@ -67,18 +67,18 @@ class TransformersEngine:
         self._batch_size = batch_size
         self._fits = batch_size  # number of answers believed to fit in memory together
 
-    def answer(
+    def generate(
         self,
-        asked: Sequence[Request],
+        requests: Sequence[Request],
         sampling: Sampling,
         deliver: Callable[[Answered], None],
         done: Collection[int] = (),
     ) -> None:
         """Answer prompts, shortest first, in the same batches as an uninterrupted run."""
-        samples = max((len(one.seeds) for one in asked), default=1)
+        samples = max((len(one.seeds) for one in requests), default=1)
         size = max(1, self._batch_size // samples)
-        for batch in batches_by_length([one.tokens for one in asked], size):
-            together = [asked[i] for i in batch]
+        for batch in batches_by_length([one.tokens for one in requests], size):
+            together = [requests[i] for i in batch]
             if all(one.position in done for one in together):
                 continue
             answers = self._answers(together, sampling)

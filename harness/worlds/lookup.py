@@ -147,7 +147,7 @@ class Ask:
             done = progress_callback(
                 self.ctx, "answered", len(conversations), before=self.solver.asked
             )
-            return self.solver.answer(conversations, n=n, seed=seed, **sampling, on_progress=done)
+            return self.solver.generate(conversations, n=n, seed=seed, **sampling, on_progress=done)
         from harness.models.policy import generate
 
         return generate(

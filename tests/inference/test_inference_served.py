@@ -36,7 +36,7 @@ def solver(policy: Path, keep: Path, engine: str = "vllm 0.30.0") -> Iterator[So
 
 def answers(policy: Path, keep: Path, conversations: Any = CONVERSATIONS, **other: Any) -> Any:
     with solver(policy, keep) as solving:
-        return solving.answer(conversations, **{**SAMPLING, **other})
+        return solving.generate(conversations, **{**SAMPLING, **other})
 
 
 def test_requests_carry_tokens_with_one_bos_and_all_of_the_sampling(
@@ -44,7 +44,7 @@ def test_requests_carry_tokens_with_one_bos_and_all_of_the_sampling(
 ) -> None:
     """The text is <bos> <start_of_turn> user a b c <end_of_turn> <start_of_turn> model."""
     with solver(policy_path, tmp_path / "keep") as solving:
-        [[answer]] = solving.answer(CONVERSATIONS[:1], **{**SAMPLING, "n": 1})
+        [[answer]] = solving.generate(CONVERSATIONS[:1], **{**SAMPLING, "n": 1})
     [sent] = fake_vllm()
     assert sent["prompt"] == [2, 4, 6, 8, 9, 10, 5, 4, 7]
     assert sent["prompt"].count(2) == 1
@@ -74,7 +74,7 @@ def test_the_number_of_requests_at_once_changes_no_answer(
     for folder, size in (("one", 1), ("many", 32)):
         keep = tmp_path / folder
         with Solver(policy_path, start(policy_path, keep, batch_size=size), keep) as solving:
-            assert solving.answer(CONVERSATIONS, **SAMPLING) == together
+            assert solving.generate(CONVERSATIONS, **SAMPLING) == together
 
 
 def test_an_engine_that_dies_in_the_middle_keeps_what_was_answered(
@@ -136,7 +136,7 @@ def test_an_endpoint_is_reached_with_its_key_and_by_the_policys_name(
     """The stand-in, started by the one solver, is an endpoint for the other."""
     monkeypatch.setenv("HARNESS_SOLVER_KEY", "sk-solver")
     with solver(policy_path, tmp_path / "own") as own:
-        own.answer(CONVERSATIONS[:1], **SAMPLING)
+        own.generate(CONVERSATIONS[:1], **SAMPLING)
         engine = own._engine
         assert isinstance(engine, CompletionsEngine)
         url, name = engine._url, engine._model
@@ -147,7 +147,7 @@ def test_an_endpoint_is_reached_with_its_key_and_by_the_policys_name(
             at = model_of("policy", model)
             asks = start(policy_path, keep, identity="endpoint", endpoint=at)
             with Solver(policy_path, asks, keep) as solving:
-                return solving.answer(CONVERSATIONS, **SAMPLING)
+                return solving.generate(CONVERSATIONS, **SAMPLING)
 
         with pytest.raises(UserError, match=f"serves {name} and no `google/gemma`"):
             asked_at("google/gemma")
@@ -166,7 +166,7 @@ def test_a_policy_is_served_as_its_profile_declares(
     served = Served(engine="vllm", dtype="bfloat16", max_length=20, gpu_memory=0.5, at_once=8)
     begin = start(policy_path, tmp_path, served=served)
     with Solver(policy_path, begin, tmp_path, max_length=20) as solving:
-        solving.answer(CONVERSATIONS, **{**SAMPLING, "n": 1})
+        solving.generate(CONVERSATIONS, **{**SAMPLING, "n": 1})
         assert solving.shortened == sum(len(text.split()) > 2 for text in TEXTS)
     given = json.loads(told.read_text())
     assert given["gpu_memory_utilization"] == "0.5"
@@ -235,5 +235,5 @@ def asked_at(url: str, key_variable: str | None = None) -> Answered:
     engine = CompletionsEngine(url, "m", words, concurrency=1, no_cut=0, key_variable=key_variable)
     found: Answered = {}
     asked = [Request(0, (2, 3), (11,), room=4)]
-    engine.answer(asked, Sampling(0.0, 1.0, (1,)), found.update)
+    engine.generate(asked, Sampling(0.0, 1.0, (1,)), found.update)
     return found

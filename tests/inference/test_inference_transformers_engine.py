@@ -33,7 +33,7 @@ def solver(policy: Path, keep: Path, batch_size: int = 6) -> Solver:
 
 def answers(policy: Path, keep: Path, batch_size: int = 6, **other: Any) -> Any:
     with solver(policy, keep, batch_size) as solving:
-        return solving.answer(CONVERSATIONS, **{**SAMPLING, **other})
+        return solving.generate(CONVERSATIONS, **{**SAMPLING, **other})
 
 
 def test_greedy_answers_are_those_of_transformers_generate(
@@ -108,7 +108,7 @@ def test_a_prompt_longer_than_the_context_is_left_out_and_counted(
     """The model reads 128 tokens; six more than the words go to the turns and the BOS."""
     long = [{"role": "user", "content": " ".join(["a"] * 122)}]
     with solver(policy_path, tmp_path / "a") as solving:
-        none, *others = solving.answer([long, *CONVERSATIONS], **SAMPLING)
+        none, *others = solving.generate([long, *CONVERSATIONS], **SAMPLING)
         assert (solving.asked, solving.left_out) == (len(CONVERSATIONS), 1)
     assert none == []
     assert all(len(samples) == SAMPLING["n"] for samples in others)
@@ -120,7 +120,7 @@ def test_an_answer_ends_where_the_context_does_and_that_is_counted(
     """A prompt of 125 tokens leaves room for three."""
     near = [[{"role": "user", "content": " ".join(["a"] * 119)}], *CONVERSATIONS]
     with solver(policy_path, tmp_path / "a") as solving:
-        first, *_ = solving.answer(near, **SAMPLING)
+        first, *_ = solving.generate(near, **SAMPLING)
         assert (solving.asked, solving.shortened) == (9, 1)
     assert max(sample.n_tokens for sample in first) <= 3
 
