@@ -115,7 +115,7 @@ def runnable(
 
 @dataclass(frozen=True)
 class ShownSeeds:
-    """The seeds that a report shows by default, those with the most finished runs (`whole`)."""
+    """The seeds that a report shows by default, at all of which `whole` of the `runs` are done."""
 
     seeds: tuple[int, ...]
     whole: int
@@ -126,20 +126,30 @@ class ShownSeeds:
 def shown_seeds(
     plan: Callable[[Sequence[int]], TableRuns | FigureRuns | None], store: Store
 ) -> ShownSeeds | None:
-    """Return the seeds that a report of some runs shows; None if the store has no finished run."""
+    """Return the seeds that a report of some runs shows; None if the store has no finished run.
+
+    Those with every run, or else those that together show the most: with three seeds of two rows
+    and one seed of a third, the three.
+    """
     seeds = store.seeds()
     if not seeds or (planned := plan(seeds)) is None:
         return None
-    done = dict.fromkeys(seeds, 0)
-    for (_, seed), run in planned.runs.items():
+    done: dict[int, set[str]] = {seed: set() for seed in seeds}
+    for (run_id, seed), run in planned.runs.items():
         # Reports show a run's judgments, so the run counts as done once they are.
         ends = run.judged.values() or run.targets
-        done[seed] += all(store.status(stage.fingerprint) == "done" for stage in ends)
-    if not (most := max(done.values())):
-        return None
-    left_out = {seed: number for seed, number in done.items() if 0 < number < most}
+        if all(store.status(stage.fingerprint) == "done" for stage in ends):
+            done[seed].add(run_id)
     runs = len({run_id for run_id, _ in planned.runs})
-    return ShownSeeds(tuple(s for s in seeds if done[s] == most), most, left_out, runs)
+    ranked = sorted(seeds, key=lambda seed: -len(done[seed]))
+    shown = [seed for seed in seeds if len(done[seed]) == runs] or max(
+        (ranked[:n] for n in range(1, len(ranked) + 1)),
+        key=lambda own: (len(own) * len(set.intersection(*(done[seed] for seed in own))), len(own)),
+    )
+    if not (whole := len(set.intersection(*(done[seed] for seed in shown)))):
+        return None
+    left_out = {seed: len(own) for seed, own in done.items() if own and seed not in shown}
+    return ShownSeeds(tuple(sorted(shown)), whole, left_out, runs)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Without `--seeds`, a report shows the seeds that the store has most finished runs of."""
+"""Without `--seeds`, a report shows the seeds that together have most finished runs."""
 
 from __future__ import annotations
 
@@ -45,3 +45,16 @@ def test_the_most_complete_seeds_are_shown(store: Store) -> None:
     assert shown([table.rows[0].id]) == ShownSeeds((0, 1, 2, 5), 2, {}, 2)
     with pytest.raises(UserError, match="no row `none`"):
         shown(["none"])
+
+
+def test_a_further_row_of_one_seed_hides_no_seed_of_the_others(store: Store) -> None:
+    """Of four rows two at seeds 0 to 2, a third at seed 1 alone, and one at seed 7."""
+    table, profile = load_tables()["table16"], load_profiles()["micro"]
+    plan = partial(plan_table, table, profile)
+    for seed, count in {0: 2, 1: 3, 2: 2, 7: 1}.items():
+        planned = plan([seed])
+        with store.writing(Stage("prompts", 1, {"seed": seed}, {}, "prompts")) as output:
+            (output / "prompts.parquet").touch()
+        for row in table.rows[:count]:
+            write_scores(store, planned, str(row.run), seed, ah_wr={"p0": 1.0})
+    assert shown_seeds(plan, store) == ShownSeeds((0, 1, 2), 2, {7: 1}, 4)
