@@ -1,7 +1,7 @@
 """Records of tables: experiment `<table>/<profile>`, one MLflow run for each row, over its runs.
 
-Ours minus the paper's is never written: only gains over the baseline row are comparable. An
-incomplete row is KILLED.
+An experiment's description is the table's answer. Ours minus the paper's is never written: only
+gains over the baseline row are comparable. An incomplete row is KILLED.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from harness.report.answer import answer_to
 from harness.report.view import plain
 from harness.runtime import Store
 from harness.tracking.record import (
@@ -42,14 +43,18 @@ def state_records(state: TableState, store: Store) -> list[Record]:
     runs = [record for of in runs_of(state.runs) if (record := run_record(of, store))]
     if state.results is None:
         return runs
-    rows = []
-    for number, row in enumerate(state.results.report.rows, start=1):
+    rows, results = [], state.results
+    answer = "\n\n".join(answer_to([results], results.verdicts).lines)
+    note = f"{experiment_note(results.table, results.profile)}\n\n{answer}"
+    for number, row in enumerate(results.report.rows, start=1):
         if own := [record for record in runs if record.params["row"] == row.id]:
-            rows.append(_row(state.results, number, row, own))
+            rows.append(_row(results, number, row, own, note))
     return [*rows, *runs]
 
 
-def _row(results: Results, number: int, row: ReportRow, runs: Sequence[Record]) -> Record:
+def _row(
+    results: Results, number: int, row: ReportRow, runs: Sequence[Record], note: str
+) -> Record:
     """Return the record of the report's row of that number, over those of its runs."""
     costs = {
         name: rounded(sum(run.scores[name] for run in runs) / len(runs))
@@ -83,7 +88,7 @@ def _row(results: Results, number: int, row: ReportRow, runs: Sequence[Record]) 
         tags["failure"] = "; ".join(filter(None, reasons))[:LONGEST_TAG]
     return Record(
         experiment=f"{table.id}/{profile.name}",
-        note=experiment_note(table, profile),
+        note=note,
         identity=row_identity(table, profile.name, row.id),
         name=row.id,
         status=_status(cells),

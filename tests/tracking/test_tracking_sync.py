@@ -15,6 +15,7 @@ from mlflow import MlflowClient
 from toy_identities import PROVENANCE
 from toy_table import contents, filled, score, stages, toy_runs, toy_state, toy_tracker, write
 
+from harness.report.answer import answer_to
 from harness.report.view import plain
 from harness.runtime import Store, StoreError
 from harness.tracking import Mlflow, TableState, TrackingError
@@ -83,7 +84,11 @@ def test_a_run_is_a_whole_run_of_mlflows(synced: Path, monkeypatch: pytest.Monke
     client = MlflowClient(default_uri(synced))
     experiment = client.get_experiment_by_name("table4/micro")
     assert experiment.tags["mlflow.experimentKind"] == "custom_model_development"
-    assert RUNS.table.question in experiment.tags["mlflow.note.content"]
+    described = experiment.tags["mlflow.note.content"]
+    assert RUNS.table.question in described
+    assert STATE.results is not None
+    for line in answer_to([STATE.results], STATE.results.verdicts).lines:
+        assert line in described
     found = client.search_runs([experiment.experiment_id], "run_name = 'dpo-eva-a_min-seed0'")
     (run,) = found
     tags = run.data.tags
