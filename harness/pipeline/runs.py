@@ -142,11 +142,15 @@ def shown_seeds(
             done[seed].add(run_id)
     runs = len({run_id for run_id, _ in planned.runs})
     ranked = sorted(seeds, key=lambda seed: -len(done[seed]))
+
+    def whole_at(own: Sequence[int]) -> int:
+        return len(set.intersection(*(done[seed] for seed in own)))
+
     shown = [seed for seed in seeds if len(done[seed]) == runs] or max(
         (ranked[:n] for n in range(1, len(ranked) + 1)),
-        key=lambda own: (len(own) * len(set.intersection(*(done[seed] for seed in own))), len(own)),
+        key=lambda own: (len(own) * whole_at(own), len(own)),
     )
-    if not (whole := len(set.intersection(*(done[seed] for seed in shown)))):
+    if not (whole := whole_at(shown)):
         return None
     left_out = {seed: len(own) for seed, own in done.items() if own and seed not in shown}
     return ShownSeeds(tuple(sorted(shown)), whole, left_out, runs)

@@ -165,6 +165,11 @@ class Control(Strict):
     """`rising`: minimum distance of the last row from the first; `alike`: distance from which the
     rows differ; `less`: minimum distance of the gain below the fraction of the other."""
 
+    @property
+    def compared(self) -> tuple[str, ...]:
+        """Every row that decides it, each once."""
+        return tuple(dict.fromkeys((*self.rows, *(self.edge or ()))))
+
     @model_validator(mode="after")
     def _consistent(self) -> Control:
         less, alike, rows = self.kind == "less", self.kind == "alike", len(self.rows)

@@ -141,8 +141,7 @@ def _compared(asked: Comparison, column: str, results: Mapping[str, Results]) ->
         scores = [(weight, _scores(ref, column, results, seeds)) for weight, ref in terms]
         whole = [(weight, own) for weight, own in scores if own is not None]
         why = None if len(whole) == len(scores) else "not run"
-        barred = _inadmissible(asked, tables) if why is None else None
-        if why is None and barred is None:
+        if why is None and (barred := _inadmissible(asked, tables)) is None:
             estimate = Estimate.of(mean_interval(weighted_sum(whole)))
     return Compared(
         over=asked.over,

@@ -156,7 +156,7 @@ def inadmissible_claims(
 
 def _checked(control: Control, scores: RunScores, lacking: Mapping[str, str]) -> CheckedControl:
     said = control.model_dump(exclude={"standard_errors"}) | {"needed": control.standard_errors}
-    rows = dict.fromkeys((*control.rows, *(control.edge or ())))
+    rows = control.compared
     needs = (control.column, *rows)
     unable = next((lacking[part] for part in needs if part in lacking), None)
     if unable is not None:
@@ -323,8 +323,7 @@ def checked_runs(
     for control in table.controls:
         scores = every
         if seeds is None:
-            rows = (*control.rows, *(control.edge or ()))
-            runs = [every.run(row, control.column) for row in rows]
+            runs = [every.run(row, control.column) for row in control.compared]
             scores = at(shared_seeds(measured, runs, every.reads[control.column]) or every.seeds)
         checked.append(_checked(control, scores, {**lacking, **unmeasured}))
     return Controls(table, every, tuple(checked))

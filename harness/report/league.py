@@ -200,7 +200,8 @@ def _early_text(found: FoundLeague, results: Results) -> str:
     if found.early_mark is None:
         return ""
     mark = f"mark {found.early_mark} of {len(results.table.columns)}"
-    return f" Early: the same up to {mark}, where even draws have made 60% of their gain; no p."
+    made = f"where even draws have made {EARLY:.0%} of their gain"
+    return f" Early: the same up to {mark}, {made}; no p."
 
 
 def _names(results: Results) -> dict[str, str]:

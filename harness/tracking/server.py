@@ -44,7 +44,7 @@ MOST_FOUND = 50_000
 """Maximum number of results of one MLflow search."""
 
 _PARENT = "mlflow.parentRunId"
-NOTE = "mlflow.note.content"
+_NOTE = "mlflow.note.content"
 _KIND = {"mlflow.experimentKind": "custom_model_development"}
 """Tells MLflow's pages that an experiment has training runs, not LLM traces."""
 
@@ -113,13 +113,12 @@ class TrackingServer:
         every = self._client.search_experiments(ViewType.ALL, max_results=MOST_FOUND)
         known = {experiment.name: experiment for experiment in every}
         ready = {}
-        notes: dict[str, str] = {}
-        for record in wanted:  # rows come first; runs alone do not know the table's answer
-            notes.setdefault(record.experiment, record.note)
-        of_rows = {record.experiment for record in wanted if record.parent is None}
-        for name, note in notes.items():
+        firsts: dict[str, Record] = {}
+        for record in wanted:  # rows come first
+            firsts.setdefault(record.experiment, record)
+        for name, first in firsts.items():
             place = None if self._artifacts is None else (self._artifacts / name).as_uri()
-            tags = {NOTE: note, **_KIND}
+            tags = {_NOTE: first.note, **_KIND}
             found = known.get(name)
             if found is None:
                 ready[name] = self._client.create_experiment(name, place, tags)
@@ -132,8 +131,8 @@ class TrackingServer:
                 )
             if found.lifecycle_stage == "deleted":
                 self._client.restore_experiment(found.experiment_id)
-            if name not in of_rows and NOTE in found.tags:
-                del tags[NOTE]
+            if first.parent is not None and _NOTE in found.tags:
+                del tags[_NOTE]  # a run alone does not know the table's answer
             for key, text in tags.items() - found.tags.items():
                 self._client.set_experiment_tag(found.experiment_id, key, text)
             ready[name] = found.experiment_id
