@@ -66,7 +66,7 @@ class Killer:
 def evaluate(
     benchmark: str, options: Sequence[str], work: Path, concurrency: int, disturbed: bool
 ) -> dict[str, Any]:
-    """Run one benchmark to its end, and return what was kept and counted."""
+    """Run one benchmark to its end, and return its judgments and counts."""
     killer = Killer(JUDGMENTS[benchmark] // 2 if disturbed else None)
     began = time.perf_counter()
     with StandIn(killer, failing=FAILING if disturbed else 0.0) as server:
@@ -92,7 +92,6 @@ def evaluate(
     return {
         "scores": json.loads(out)["items"][0],
         "judgments": _identities(benchmark, folder / "judgments.jsonl"),
-        "kept": len(json.loads((folder / "replies.json").read_text())[0]["addresses"]),
         "kills": killer.kills,
         "requests": server.requests,
         "answered_again": sum(answered.values()) - len(answered),
@@ -134,7 +133,6 @@ def accept(concurrency: int) -> dict[str, Any]:
             report[benchmark] = {
                 "judgments": judgments,
                 "once_each": len(killed["judgments"]) == len(set(killed["judgments"])) == judgments,
-                "replies_kept": killed["kept"],
                 "kills": killed["kills"],
                 "requests": killed["requests"],
                 "answered_again": killed["answered_again"],
