@@ -20,6 +20,11 @@ def duration(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h"
 
 
+def time_left(seconds: float | None) -> str:
+    """Format what is left of a run: `about 6 min left`; None where nothing tells yet."""
+    return "time left unknown" if seconds is None else f"about {duration(seconds)} left"
+
+
 def counted(number: int, noun: str) -> str:
     """Format a count: `1 stage`, `2 stages`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

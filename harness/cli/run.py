@@ -20,7 +20,7 @@ from harness.cli.plan import left_out
 from harness.cli.report import show as show_report
 from harness.project import work_dir
 from harness.selection.names import Format, again
-from harness.words import counted, duration
+from harness.words import counted, duration, time_left
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -75,7 +75,10 @@ def run(
 def _progress(planned: Experiment, *, stderr: bool) -> AbstractContextManager[Observe]:
     from harness.runtime import Tally
 
-    tally = Tally(planned.stages, planned.store, planned.workers, planned.timings.expected)
+    timings = planned.timings
+    tally = Tally(
+        planned.stages, planned.store, planned.workers, timings.expected, timings.is_timed
+    )
     return progress(console(stderr=stderr), tally)
 
 
@@ -120,8 +123,7 @@ def headline(tally: Tally) -> str:
     words += [f"{len(tally.elsewhere)} in another run"] if tally.elsewhere else []
     words += [f"waiting for {_awaited(tally.awaited)}"] if tally.awaited else []
     if tally.done + tally.failed + tally.skipped < tally.total:
-        left, gone = duration(tally.remaining_s()), duration(tally.elapsed_s)
-        words.append(f"about {left} left after {gone}")
+        words.append(f"{time_left(tally.remaining_s())} after {duration(tally.elapsed_s)}")
     return ", ".join(words)
 
 

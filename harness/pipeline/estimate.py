@@ -151,6 +151,9 @@ class Timings:
         """Return a stage's expected seconds, or if nothing like it was timed, those at `micro`."""
         return self.seconds(stage) or EXPECTED_S[stage.kind]
 
+    def is_timed(self, stage: Stage) -> bool:
+        return self.seconds(stage) is not None
+
 
 def timings_of(plan: Plan, store: Store, *, shipped: bool) -> Timings:
     """Return what stages take, from a plan's finished ones, or if one is untimed, the store's."""

@@ -254,6 +254,7 @@ class Tally:
 
     Stages take what is expected of them, in seconds, times how much longer those of their kind took
     that ended, or else will take by the steps of those that run; or else all that ended, if longer.
+    What is expected of a stage that is not `is_timed` is a guess.
     """
 
     def __init__(
@@ -262,6 +263,7 @@ class Tally:
         store: Store,
         jobs: int,
         expected: Callable[[Stage], float],
+        is_timed: Callable[[Stage], bool] = lambda stage: True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._plan = plan
@@ -270,6 +272,7 @@ class Tally:
         self._began = clock()
         self._expected = {it: max(_LEAST_S, expected(it)) for it in plan.pending(store)}
         self._open = dict.fromkeys(self._expected)
+        self._untimed = {it for it in self._expected if not is_timed(it)}
         self._took: dict[str, _Pace] = {}
         self.total = len(plan)
         self.done = self.total - len(self._open)
@@ -322,8 +325,11 @@ class Tally:
         left = sum(self._left().values())
         return spent / (spent + left) if spent + left > 0 else float(not self._open)
 
-    def remaining_s(self) -> float:
-        """Return the expected seconds left: the minimum possible with `jobs` workers."""
+    def remaining_s(self) -> float | None:
+        """Return the expected seconds left with `jobs` workers; None while some are guesses."""
+        known = {stage.kind for stage in self._by_steps()} | self._took.keys()
+        if any(stage in self._open and stage.kind not in known for stage in self._untimed):
+            return None
         left = self._left()
         chains = self._plan.chains(self._open, left.__getitem__)
         return max(sum(left.values()) / self._jobs, max(chains.values(), default=0.0))

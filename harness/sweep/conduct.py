@@ -71,7 +71,7 @@ from harness.sweep.study import (
 from harness.tracking import Mlflow
 from harness.tracking.record import Record
 from harness.tracking.trials import trial_record
-from harness.words import duration
+from harness.words import time_left
 from harness.worlds.needs import refuse_missing
 
 LEAST_BETWEEN_S = 1.0
@@ -268,8 +268,8 @@ class Objective:
         store = self.engine.store
         missing, told = len(plan.pending(store)), 0.0
         shipped = self.order.profile.name == DEFAULT_PROFILE
-        expected = timings_of(plan, store, shipped=shipped).expected
-        tally = Tally(plan, store, self.order.jobs, expected)
+        timings = timings_of(plan, store, shipped=shipped)
+        tally = Tally(plan, store, self.order.jobs, timings.expected, timings.is_timed)
         self.say(
             f"{what}: {len(plan) - missing} of {len(plan)} stages reused, {missing} to compute"
         )
@@ -279,10 +279,10 @@ class Objective:
             tally.observe(event)
             if time.monotonic() - told >= LEAST_BETWEEN_S:
                 told = time.monotonic()
-                left = duration(tally.remaining_s())
-                self.watch(f"{what} · {tally.done} of {tally.total} stages · about {left} left")
+                left = time_left(tally.remaining_s())
+                self.watch(f"{what} · {tally.done} of {tally.total} stages · {left}")
 
-        self.engine.on_event, self.engine.expected = observe, expected
+        self.engine.on_event, self.engine.expected = observe, timings.expected
         return dict(self.engine.run(plan).failed)
 
 

@@ -189,6 +189,13 @@ def test_where_nothing_can_be_redrawn_a_line_comes_every_few_seconds(
     assert lines[-1].startswith(f"6 of {len(plan)} stages done, about ")
 
 
+def test_a_time_left_that_nothing_tells_is_unknown(plan: Plan, tmp_path: Path) -> None:
+    now = [0.0]
+    tally = Tally(plan, Store(tmp_path), 1, lambda _: 1.0, lambda _: False, lambda: now[0])
+    now[0] = 200.0
+    assert live.headline(tally) == f"0 of {len(plan)} stages done, time left unknown after 3 min"
+
+
 def test_a_run_that_only_waits_for_another_or_fails_says_so_at_once(
     plan: Plan, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -160,6 +160,38 @@ def test_a_small_stage_that_ended_says_how_long_a_large_one_of_its_kind_takes(
     assert tally.remaining_s() == pytest.approx(30)
 
 
+def test_the_time_left_is_unknown_until_every_kind_left_has_been_timed(tmp_path: Path) -> None:
+    """Draws were never timed: one that ended in 3 s says that the other and a total take 3 + 9 s.
+
+    The total was timed; of what is not left, nothing need be known.
+    """
+    draws = [toy("draw", number=number) for number in range(2)]
+    plan = Plan([draws[0], toy("total", draws[1])])
+    expected = taking(draw=1.0, total=9.0)
+    tally = Tally(plan, Store(tmp_path), 1, expected, lambda stage: stage.kind == "total")
+    tally.observe(StageStarted(draws[0]))
+    assert tally.remaining_s() is None
+    tally.observe(StageFinished(draws[0], 3.0))
+    assert tally.remaining_s() is not None
+    tally.observe(StageFinished(draws[1], 3.0))
+    assert tally.remaining_s() == pytest.approx(9 * (5 + 6) / (5 + 2))
+
+
+def test_the_steps_of_a_stage_time_its_kind(tmp_path: Path) -> None:
+    """After 4 s of loading, a step takes 1 s, and there are 25; the other draw takes as long."""
+    now = [0.0]
+    draws = [toy("draw", number=number) for number in range(2)]
+    tally = Tally(
+        Plan(draws), Store(tmp_path), 1, taking(draw=1.0), lambda stage: False, lambda: now[0]
+    )
+    tally.observe(StageStarted(draws[0]))
+    for step in (1, 2, 3):
+        assert tally.remaining_s() is None
+        now[0] = 4.0 + step
+        tally.observe(StageProgress(draws[0], step, {"loss": 0.5}, 25))
+    assert tally.remaining_s() == pytest.approx(22 + 29)
+
+
 def test_the_time_left_follows_the_steps_of_what_runs(tmp_path: Path) -> None:
     """Expected are 10 s; after 4 s of loading, a step takes 1 s, and there are 25."""
     now = [0.0]
