@@ -61,6 +61,10 @@ PublishedOption = Annotated[
         "Report the published results, not the store's; `--all --format markdown`: the findings.",
     ),
 ]
+AddOption = Annotated[
+    bool,
+    common.option("--add", None, "Publish a table's seeds beside those that are published."),
+]
 
 
 @app.command("report", epilog="Example: harness report --all --format html")
@@ -75,6 +79,7 @@ def report(
     form: FormatOption = None,
     output: OutputOption = None,
     published: PublishedOption = False,
+    add: AddOption = False,
     full: common.FullOption = False,
     as_json: common.JsonOption = False,
 ) -> None:
@@ -108,6 +113,8 @@ def report(
     again = figure and folder is not None
     if published and (seeds is not None or rows is not None or (folder is not None and not again)):
         raise UserError("what is published has the rows and seeds it has; leave out the options")
+    if add and (folder is None or seeds is None or figure or chosen.is_group):
+        raise UserError("`--add` goes with `--publish` and `--seeds`, of one table")
     if form is Format.html and (folder is not None or rows is not None):
         raise UserError("a page has all rows and is not published; leave out the options")
     if form is Format.html:
@@ -125,7 +132,9 @@ def report(
         )
     else:
         fewer = publish.allow_fewer
-        written = chosen.publish(folder, allow_fewer=fewer, published=published, on_note=note)
+        written = chosen.publish(
+            folder, allow_fewer=fewer, published=published, add=add, on_note=note
+        )
         if written is not None:
             _write(written, form, output, full=full)
 

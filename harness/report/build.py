@@ -7,7 +7,7 @@ paper, so that any order would look like the paper's.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -34,6 +34,7 @@ from harness.report.model import (
     Report,
     ReportColumn,
     ReportRow,
+    RowFacts,
     State,
     Verdict,
 )
@@ -58,7 +59,23 @@ def stored_results(runs: TableRuns, known: KnownControls) -> Results:
     assert store is not None
     measured = read_scores(runs, store)
     scores = RunScores.of_table(table, runs.rows, runs.seeds, measured)
+    read = [benchmark_of(profile, column.reads) for column in table.columns]
+    origin = origin_of(runs, store, dict.fromkeys(name for name in read if name))
     cells = cells_of(runs, store, scores)
+    return results_on(runs, known, scores, cells, origin, lambda: facts_of(runs, store))
+
+
+def results_on(
+    runs: TableRuns,
+    known: KnownControls,
+    scores: RunScores,
+    cells: Sequence[Cell],
+    origin: Origin,
+    read_facts: Callable[[], Sequence[RowFacts]],
+) -> Results:
+    """Return results on runs from what was measured of them."""
+    table, profile, store, measured = runs.table, runs.profile, known.store, scores.measured
+    assert store is not None
     absent = lacking_rows(table, profile)
     # Of the table of controls, its own scores decide; of others, those of the store or published.
     controls = (
@@ -66,7 +83,6 @@ def stored_results(runs: TableRuns, known: KnownControls) -> Results:
         if table.controls
         else known.beside(judged_runs(cells))
     )
-    read = [benchmark_of(profile, column.reads) for column in table.columns]
     report = Report(
         **_declared(table, profile, runs.seeds, runs.rows),
         cells=tuple(cells),
@@ -75,7 +91,7 @@ def stored_results(runs: TableRuns, known: KnownControls) -> Results:
         leagues=leagues_of(table, runs.row_ids, scores),
         **_sensitivity(table, cells, scores, controls),
         failures=tuple(_failures(cells)),
-        origin=origin_of(runs, store, dict.fromkeys(name for name in read if name)),
+        origin=origin,
         assumptions=tuple(assumptions_of(runs)),
     )
     calibrated = calibration_states(profile, calibrations_dir())
@@ -84,10 +100,10 @@ def stored_results(runs: TableRuns, known: KnownControls) -> Results:
         known,
         report,
         measured=measured,
-        read_facts=lambda: facts_of(runs, store),
+        read_facts=read_facts,
         runs=(runs, store),
         absent=absent,
-        calibrations={name: held for name, held in calibrated.items() if name in read},
+        calibrations={name: held for name, held in calibrated.items() if name in origin.judges},
     )
 
 

@@ -15,12 +15,25 @@ from harness.report import reward_study
 from harness.report.build import summarise
 from harness.report.league import league_pictures, leagues_of
 from harness.report.model import Report
-from harness.report.page.examples import Examples, examples_of, write_examples
-from harness.report.publication import SCORES, IndexEntry, Publication, without_numbers
+from harness.report.page.examples import (
+    FILE,
+    Examples,
+    examples_of,
+    read_examples,
+    write_examples,
+)
+from harness.report.publication import (
+    SCORES,
+    ByStep,
+    IndexEntry,
+    Publication,
+    read_digests,
+    without_numbers,
+)
 from harness.report.render import as_markdown
 from harness.report.results import Results
 from harness.report.scores import Numbers, RunScores, read_score_file, write_scores
-from harness.runtime import Store
+from harness.runtime import Stage, Store
 
 if TYPE_CHECKING:
     from harness.pipeline.runs import TableRuns
@@ -28,15 +41,26 @@ if TYPE_CHECKING:
 ANSWERS = "answers.parquet"
 
 
-def publish(results: Results, results_dir: Path, *, allow_fewer: bool = False) -> Path:
-    """Write `results/<profile>/<table>/` and return its path."""
+def publish(
+    results: Results, results_dir: Path, *, allow_fewer: bool = False, joined: Path | None = None
+) -> Path:
+    """Write `results/<profile>/<table>/` and return its path.
+
+    Of seeds that were published before, as `joined`, digests and examples are kept.
+    """
     assert results.runs is not None
     (table_runs, store), report = results.runs, results.whole_report
     measured = results.measured | reward_study.read_study(table_runs, store)
+    stages: ByStep = stages_behind(table_runs, store)
+    outputs: ByStep = outputs_behind(table_runs, store)
     # We may not redistribute prompts of real datasets and benchmarks.
-    own = results.profile.has_own_prompts
+    own = results.profile.has_own_prompts and joined is None
     examples = examples_of(table_runs, store) if own else Examples()
-    stages = stages_behind(table_runs, store)
+    if joined is not None:
+        before = read_digests(joined)
+        stages = {**stages, **(before.stages or {})}
+        outputs = {**outputs, **(before.outputs or {})}
+        examples = read_examples(joined / FILE) or examples
 
     def write(folder: Path) -> None:
         write_scores(measured, folder / SCORES)
@@ -46,7 +70,6 @@ def publish(results: Results, results_dir: Path, *, allow_fewer: bool = False) -
         TABLE, page=lambda _: as_markdown(results), pictures=lambda _: league_pictures(results)
     )
     place = f"{report.profile}/{report.table}"
-    outputs = outputs_behind(table_runs, store)
     return kind.publish(
         report, place, results_dir, write, stages=stages, outputs=outputs, allow_fewer=allow_fewer
     )
@@ -54,6 +77,18 @@ def publish(results: Results, results_dir: Path, *, allow_fewer: bool = False) -
 
 def stages_behind(table_runs: TableRuns, store: Store) -> dict[str, dict[str, str]]:
     """Return fingerprints of finished stages that train, judge a column, or study, by run."""
+    return {
+        run: {
+            name: stage.fingerprint
+            for name, stage in stages.items()
+            if store.status(stage.fingerprint) == "done"
+        }
+        for run, stages in steps_of(table_runs).items()
+    }
+
+
+def steps_of(table_runs: TableRuns) -> dict[str, dict[str, Stage]]:
+    """Return the stages that train, judge a column, or study, by run."""
     read = {benchmark_of(table_runs.profile, c.reads) for c in table_runs.table.columns}
     steps = {}
     for run in table_runs.runs.values():
@@ -62,14 +97,7 @@ def stages_behind(table_runs: TableRuns, store: Store) -> dict[str, dict[str, st
         steps[f"{run.run_id}/{run.profile}/seed{run.seed}"] = stages
     if table_runs.study is not None:
         steps["study"] = {stage.label: stage for stage in table_runs.study.targets}
-    return {
-        run: {
-            name: stage.fingerprint
-            for name, stage in stages.items()
-            if store.status(stage.fingerprint) == "done"
-        }
-        for run, stages in steps.items()
-    }
+    return steps
 
 
 def outputs_behind(table_runs: TableRuns, store: Store) -> dict[str, dict[str, str]]:

@@ -161,13 +161,15 @@ class Experiment(Request):
         *,
         allow_fewer: bool = False,
         published: bool = False,
+        add: bool = False,
         on_note: Say = ignore,
     ) -> Reports | None:
         """Write a report to the folder of published results, and return it; None for a group.
 
         Of a group, every table that was run is published; a refused one does not stop the others.
         With `allow_fewer`, so are incomplete reports, and ones with less than is published. With
-        `published`, a figure's published numbers are drawn and worded again, not the store's.
+        `published`, a figure's published numbers are drawn and worded again, not the store's. With
+        `add`, a table's seeds are added to those that are published.
         """
         from harness.report.figures.published import publish_figure
         from harness.report.publish import publish
@@ -176,12 +178,26 @@ class Experiment(Request):
             self._publish_group(results_dir, allow_fewer, seeds, on_note)
             return None
         reports = self.published() if published else self.report(seeds, on_note)
+        before = results_dir / self.profile.name / self.id if add else None
+        if before is not None:
+            reports = replace(reports, tables=(self._joined(reports.tables[0], before),))
         if reports.figure is not None:
             folder = publish_figure(reports.figure, results_dir, allow_fewer=allow_fewer)
         else:
-            folder = publish(reports.tables[0], results_dir, allow_fewer=allow_fewer)
+            folder = publish(reports.tables[0], results_dir, allow_fewer=allow_fewer, joined=before)
         on_note(f"published in {folder}")
         return reports
+
+    def _joined(self, found: Results, folder: Path) -> Results:
+        """Return stored results together with the published ones in a folder."""
+        from harness.pipeline.runs import plan_table
+        from harness.report.controls import KnownControls
+        from harness.report.joined import joined
+        from harness.report.publication import read_published
+
+        seeds = tuple(sorted({*read_published(folder)[0].seeds, *found.report.seeds}))
+        runs = plan_table(found.table, self.profile, seeds, self.rows)
+        return joined(runs, found, folder, KnownControls(self.profile, self.store))
 
     def _publish_group(
         self, results_dir: Path, allow_fewer: bool, seeds: Seeds, on_note: Say

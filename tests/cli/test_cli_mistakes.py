@@ -44,6 +44,7 @@ MISTAKES = {
     "report table4 --rows dpo-1 --format html": "a page has all rows",
     "report table4 --output out.pdf": "`out.pdf` has no ending of a report",
     "report table4 --allow-fewer": "`--allow-fewer` goes with `--publish`",
+    "report table4 --add --publish": "`--add` goes with `--publish` and `--seeds`, of one table",
     "claims --published --seeds 0": "published scores have the seeds they have",
     "claims tabel4": "there is no table or figure `tabel4`; did you mean `table4`?",
     "run all --rows a": "rows are those of one table",

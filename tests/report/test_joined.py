@@ -1,0 +1,101 @@
+"""Seeds of another store beside published ones: as if all had been in one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from toy_tables import DECLARATION, stored, toy_runs, write_prompts, write_scores, write_whole
+
+from harness.errors import UserError
+from harness.report.controls import KnownControls
+from harness.report.joined import joined
+from harness.report.model import RowFacts
+from harness.report.publication import read_digests, read_published
+from harness.report.publish import TABLE, publish
+from harness.report.results import Results
+from harness.runtime import Store
+
+
+def written(folder: Path, seeds: Sequence[int], **declared: Any) -> Results:
+    """Return what a new store has of the toy table with some seeds."""
+    runs = toy_runs(seeds, table={**DECLARATION, **declared})
+    write_whole(Store(folder), runs)
+    return stored(runs, Store(folder))
+
+
+def added(found: Results, folder: Path, seeds: Sequence[int] = (0, 1, 2), **declared: Any) -> Path:
+    """Publish results beside what is published; return the folder."""
+    assert found.runs is not None
+    known = KnownControls(found.profile, found.runs[1])
+    runs = toy_runs(seeds, table={**DECLARATION, **declared})
+    return publish(joined(runs, found, folder, known), folder.parents[1], joined=folder)
+
+
+@pytest.mark.parametrize(("first", "more"), [((0,), (1, 2)), ((0, 2), (1,))])
+def test_seeds_of_two_stores_are_published_as_those_of_one(
+    tmp_path: Path, first: tuple[int, ...], more: tuple[int, ...]
+) -> None:
+    at_once = publish(written(tmp_path / "one", (0, 1, 2)), tmp_path / "results1")
+    folder = publish(written(tmp_path / "two", first), tmp_path / "results2")
+    assert added(written(tmp_path / "three", more), folder) == folder
+    found, scores = read_published(folder)
+    expected, expected_scores = read_published(at_once)
+    assert found.seeds == (0, 1, 2)
+    finished = {"finished": expected.origin.finished}
+    origin = found.origin.model_copy(update=finished)
+    assert origin == expected.origin
+    assert found.model_copy(update={"origin": origin, "facts": ()}) == expected.model_copy(
+        update={"facts": ()}
+    )
+    assert scores == expected_scores
+    for own, other in zip(found.facts, expected.facts, strict=True):
+        assert own.values == pytest.approx(other.values)
+        assert (own.state, own.done) == (other.state, other.done)
+    assert read_digests(folder).stages == read_digests(at_once).stages
+    assert read_digests(folder).outputs == read_digests(at_once).outputs
+    TABLE.check(folder)
+
+
+def test_an_incomplete_seed_leaves_its_cells_incomplete(tmp_path: Path) -> None:
+    folder = publish(written(tmp_path / "one", (0, 1)), tmp_path / "results")
+    runs, store = toy_runs((2,)), Store(tmp_path / "two")
+    write_prompts(store, runs)
+    write_scores(store, runs, "dpo-h1", 2, ah_wr={f"p{i}": 50.0 + i for i in range(4)})
+    found = joined(
+        toy_runs((0, 1, 2)), stored(runs, store), folder, KnownControls(runs.profile, store)
+    )
+    states = {(it.row, it.column): it.state for it in found.report.cells}
+    assert states["dpo-1", "ah_wr"] == "ok"
+    assert states["dpo-1", "mt_avg"] == states["eva-a_min", "ah_wr"] == "not_run"
+
+
+def test_what_does_not_belong_together_is_not_joined(tmp_path: Path) -> None:
+    folder = publish(written(tmp_path / "one", (0, 1)), tmp_path / "results")
+    with pytest.raises(UserError, match="has seed 1 already; add others"):
+        added(written(tmp_path / "two", (1, 2)), folder)
+    fewer = {"rows": DECLARATION["rows"][:-1]}
+    with pytest.raises(UserError, match="has other rows or columns"):
+        added(written(tmp_path / "three", (2,), **fewer), folder, **fewer)
+    changed = [*DECLARATION["rows"][:-1], DECLARATION["rows"][-1] | {
+        "recipe": {"creator": {"metric": "a_avg"}}
+    }]  # fmt: skip
+    with pytest.raises(UserError, match="`dpo-eva-a_min/micro/seed0` with other settings"):
+        added(written(tmp_path / "four", (2,), rows=changed), folder, rows=changed)
+
+
+def with_facts(found: Results, done: int, **values: float) -> Results:
+    facts = RowFacts(row="dpo-1", run="dpo-h1", state="ok", done=done, values=values)
+    return replace(found, read_facts=lambda: (facts,))
+
+
+def test_a_fact_is_the_mean_of_all_seeds(tmp_path: Path) -> None:
+    """(2 x 3 + 9) / 3 = 5; a fact that some seeds lack is left out, as of one store."""
+    before = with_facts(written(tmp_path / "one", (0, 1)), 2, seconds=3.0, tokens=7.0)
+    folder = publish(before, tmp_path / "results")
+    added(with_facts(written(tmp_path / "two", (2,)), 1, seconds=9.0, rollouts=4.0), folder)
+    (facts,) = read_published(folder)[0].facts
+    assert (facts.done, facts.values) == (3, {"seconds": 5.0})
