@@ -111,9 +111,10 @@ def answer_to(tables: Sequence[Results], verdicts: Sequence[Verdict]) -> Answer:
             few, most = (end(len(it) for it in seeds) for end in (min, max))
             said[-1] += f", {counted(most, 'seed') if few == most else f'{few} to {most} seeds'}"
         said.append(f"The comparisons were declared {declared.declared}")
-        barred = [(it.reason or "").replace("`", "") for it in compared if it.inadmissible]
-        which = "Some are" if seeds else "All that have run are"
-        said += [f"{which} inadmissible, because {why}" for why in dict.fromkeys(barred)]
+        reasons = [(it.reason or "").split("; ") for it in compared if it.inadmissible]
+        if barred := dict.fromkeys(why.replace("`", "") for own in reasons for why in own):
+            which = "Some are" if seeds else "All that have run are"
+            said.append(f"{which} inadmissible, because {'; '.join(barred)}")
     elif others:
         said.append(f"What answers the paper's question on `{profile.name}` is not declared")
     elif why := view.inadmissible_reason(first.report):
@@ -165,7 +166,7 @@ def _why_not(missing: Sequence[str], seeds: Sequence[int]) -> str | None:
 def _inadmissible(asked: Comparison, tables: Iterable[Results]) -> str | None:
     reasons = [it.report.inadmissible for it in tables]
     reasons += [it.report.inadmissible_choosing for it in tables if asked.about_choosing]
-    return next(filter(None, reasons), None)
+    return "; ".join(dict.fromkeys(filter(None, reasons))) or None
 
 
 def _scores(
