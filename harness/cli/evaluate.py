@@ -59,7 +59,6 @@ BudgetOption = Annotated[
     float | None,
     common.option("--budget-usd", "USD", "Stop before the work folder has spent more in all."),
 ]
-ResultsOption = Annotated[Path, common.option("--results", "FILE", "Results that lm-eval wrote.")]
 TrackOption = Annotated[
     bool, common.option("--track/--no-track", None, "Write the scores to MLflow as well.")
 ]
@@ -160,21 +159,6 @@ def fetch(benchmarks: BenchmarksArgument = None, as_json: common.JsonOption = Fa
             found.append({**said, "was_there": there})
     if as_json:
         print_json(found)
-
-
-@group.command("lm_eval", epilog="Example: harness evaluate lm_eval --results results.json")
-def lm_eval(
-    results: ResultsOption,
-    model: ModelOption = None,
-    track: TrackOption = True,
-    as_json: common.JsonOption = False,
-) -> None:
-    """Score results of table 9's six tasks that lm-evaluation-harness wrote."""
-    from harness.evaluation.benchmarks import lm_eval as tasks
-    from harness.evaluation.scores import Evaluated
-
-    found = tasks.evaluate_results(tasks.read_results(results), model)
-    _show_done(Evaluated([found], results), track=track, as_json=as_json)
 
 
 @contextmanager

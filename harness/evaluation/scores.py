@@ -42,10 +42,8 @@ class Evaluation:
         n_missing: Expected judgments that are absent or unreadable.
         prompts: Prompt ids, the order of every array in `values`.
         values: Column to per-prompt values, whose mean is the score.
-        own_intervals: Column to its 95% interval, if that is not computed from `values`.
         judge: The judge; None if the file does not say.
         own_judge: The benchmark's default judge; None if nobody judges.
-        tasks: Column to the task behind it, for benchmarks made of tasks.
     """
 
     benchmark: str
@@ -57,10 +55,8 @@ class Evaluation:
     values: Mapping[str, FloatArray]
     per_category: Mapping[str, float | None] = field(default_factory=dict)
     notes: Mapping[str, str] = field(default_factory=dict)
-    own_intervals: Mapping[str, Interval] = field(default_factory=dict)
     judge: str | None = None
     own_judge: str | None = None
-    tasks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def having(self, column: str, values: npt.ArrayLike) -> Evaluation:
         """Return the evaluation with another column, given its per-prompt values."""
@@ -84,12 +80,18 @@ class Evaluation:
 
     def under(self, columns: Mapping[str, str]) -> dict[str, Any]:
         """Return scores, counts and notes as JSON data, keyed by registry column."""
+        notes = {columns.get(name, name): note for name, note in self.notes.items()}
         return {
             "scores": {columns[name]: value for name, value in self.scores.items()},
             "n": self.n,
             "n_missing": self.n_missing,
             "per_category": dict(self.per_category),
-            "notes": {columns.get(name, name): note for name, note in self.notes.items()},
+            "notes": notes,
+            "not_available": {
+                column: note.removeprefix(f"{NOT_AVAILABLE}: ")
+                for column, note in notes.items()
+                if note.startswith(NOT_AVAILABLE)
+            },
         }
 
     @property
@@ -108,7 +110,7 @@ class Evaluation:
             if len(values) > 1:
                 interval = mean_interval(values[None, :])
                 found[column] = (interval.low, interval.high)
-        return {**found, **self.own_intervals}
+        return found
 
     @property
     def summary(self) -> EvaluationSummary:
@@ -122,7 +124,6 @@ class Evaluation:
             scores=dict(self.scores),
             intervals=self.intervals,
             per_category=dict(self.per_category),
-            tasks={column: dict(facts) for column, facts in self.tasks.items()},
         )
 
 
@@ -134,16 +135,14 @@ class EvaluationSummary(Output):
     judge: str | None
     """The judge; null if the file does not say."""
     n: int = Field(ge=0)
-    """Prompts with at least one valid judgment; for tasks, items run."""
+    """Prompts with at least one valid judgment."""
     n_missing: int = Field(ge=0)
-    """Expected judgments that are absent or unreadable; for tasks, items not run."""
+    """Expected judgments that are absent or unreadable."""
     scores: dict[str, float | None] = Field(min_length=1)
-    """Win rates and shares in percent, ratings from 1 to 10; null if unavailable."""
+    """Win rates in percent, ratings from 1 to 10; null if unavailable."""
     intervals: dict[str, Interval]
     """Bounds of the 95% interval of each score."""
     per_category: dict[str, float | None]
-    tasks: dict[str, dict[str, Any]] = Field(default_factory=dict)
-    """lm-eval only: the task behind each score (metric, version, shots, documents)."""
 
 
 def ratio_values(numerator: FloatArray, denominator: FloatArray) -> FloatArray:

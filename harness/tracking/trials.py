@@ -85,11 +85,6 @@ def _evaluation(path: Path) -> Record:
             "model": found.model,
             "judge": judge,
             **{f"source.{name}": join([value]) for name, value in source.items()},
-            **{
-                f"task.{column}.{name}": join([value])
-                for column, facts in found.tasks.items()
-                for name, value in facts.items()
-            },
         },
         tags={
             "folder": str(path.parent),

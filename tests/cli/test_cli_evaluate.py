@@ -219,18 +219,3 @@ def test_files_that_were_fetched_are_used_where_none_are_named(
         says(*command)
         assert server.requests == 2
     assert "no benchmark `arena`" in call("evaluate", "fetch", "arena").stderr
-
-
-def test_results_that_lm_eval_wrote_are_scored_without_the_package(
-    says: Any, call: Any, tmp_path: Path, tracked: list[Path]
-) -> None:
-    metrics = {"exact_match,strict-match": 0.2464, "exact_match_stderr,strict-match": 0.01}
-    content = {"results": {"gsm8k": metrics}, "versions": {"gsm8k": 3.0}, "n-shot": {"gsm8k": 5}}
-    results = write_lines(tmp_path / "results.json", content)
-    command = ["evaluate", "lm_eval", "--results", str(results), "--model", "mine"]
-    (found,) = says(*command)
-    assert (found["model"], found["scores"]["gsm8k"]) == ("mine", pytest.approx(24.64))
-    assert found["scores"]["wmdp"] is None
-    assert found["tasks"]["gsm8k"]["shots"] == 5
-    assert [json.loads(kept.read_text())["source"]["kind"] for kept in tracked] == ["published"]
-    assert "not_available: wmdp was not run" in call(*command).stdout

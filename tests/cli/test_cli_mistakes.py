@@ -78,8 +78,6 @@ MISTAKES = {
     "evaluate mt_bench --judgments /absent": "Cannot read /absent: No such file or directory;",
     "evaluate mt_bench --judgments x --budget-usd 1": "`--budget-usd` has no use beside",
     "evaluate arena_hard --judgments x --answers y": "`--answers` has no use beside `--judgments`",
-    "evaluate lm_eval --results RESULTS": "The results hold none of the tasks",
-    "evaluate lm_eval --results /absent": "Cannot read /absent: No such file or directory;",
 }
 
 
@@ -89,11 +87,9 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     folder = tmp_path_factory.mktemp("files")
     question = {"question_id": 1, "category": "writing", "turns": ["first", "second"]}
     answer = {"question_id": 1, "model_id": "m", "choices": [{"turns": ["a", "b"]}]}
-    results = {"results": {"arc": {"acc,none": 0.25}}}
     made = {
         "DATA": write_mt_bench(folder / "data", question),
         "ANSWERS": write_lines(folder / "answers.jsonl", answer),
-        "RESULTS": write_lines(folder / "results.json", results),
     }
     return {name: str(path) for name, path in made.items()}
 
@@ -130,7 +126,7 @@ def test_a_file_named_without_its_ending_is_suggested(
     "command",
     ["nothing", "list --jsn", "plan", "plan table4 --seeds", "report table4 --format pdf",
      "ui --port 0", "store path table4 dpo-1 --seed -1", "micro nothing",
-     "micro build --output caf\udce9", "evaluate lm_eval"],
+     "micro build --output caf\udce9"],
 )  # fmt: skip
 def test_a_wrong_usage_is_exit_code_2(call: Any, command: str) -> None:
     result = call(*command.split())

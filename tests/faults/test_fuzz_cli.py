@@ -54,7 +54,6 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "--calibrate --judge j --judgments jsonl",
     ),
     "evaluate fetch": ("mt_bench",),
-    "evaluate lm_eval": ("--results json",),
 }
 """Examples of each verb."""
 
@@ -253,7 +252,6 @@ WORD = st.text(st.characters(codec="utf-8", exclude_characters="\0/."), min_size
         ("report table4 --format json --output pipe", "is a device or a pipe"),
         ("evaluate mt_bench --judgments pipe", "not a regular file"),
         ("evaluate mt_bench --judgments /dev/full", "not a regular file"),
-        ("evaluate lm_eval --results pipe", "not a regular file"),
         ("micro build --output file", "`--output file` cannot be written"),
         (f"evaluate mt_bench --answers jsonl --data {'x' * 300}", "File name too long"),
     ],

@@ -3,7 +3,7 @@
 A benchmark's identity is the digest of its questions and its judge's instructions; without the
 files it ends in `not-downloaded`. Table 9's tasks are all in one package, lm-evaluation-harness,
 and are identified by its version: the answering stage runs it on the policy's folder, the judging
-stage reads its results document by document.
+stage averages over the documents.
 
 An unavailable score is left out, with the reason in the summary, and never replaced by another
 number under its name. When what was missing becomes available, the stages' settings change.
@@ -17,6 +17,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from harness.endpoint.client import cost_of
@@ -24,7 +25,6 @@ from harness.errors import UserError
 from harness.evaluation import benchmark as packages
 from harness.evaluation.benchmark import Benchmark, benchmark_class
 from harness.evaluation.files import Answer, Answers
-from harness.evaluation.scores import NOT_AVAILABLE, Evaluation
 from harness.extensions import BENCHMARKS, JUDGES, benchmark_name, benchmark_place
 from harness.project import benchmarks_dir
 from harness.registry.profile import BASE, REWARD_JUDGE, Profile, benchmark_named
@@ -44,6 +44,7 @@ DOWNSTREAM = "downstream"
 """The name of table 9's tasks in a profile."""
 
 LM_EVAL = "lm-eval"
+NO_TASKS = f"{LM_EVAL}@{packages.NOT_INSTALLED}"
 
 JUDGMENT_SCHEMA = stage_io.schema_of(
     "prompt_id", "category", ("number", stage_io.WHOLE), "reply", "verdict"
@@ -207,7 +208,7 @@ def _all_missing(kind: type[Benchmark], settings: Mapping[str, Json]) -> dict[st
 
 def gaps(identity: str, settings: Mapping[str, Json]) -> Iterator[str]:
     """Yield the scores that a judging stage will not have, and why."""
-    if identity == f"{LM_EVAL}@{packages.NOT_INSTALLED}":
+    if identity == NO_TASKS:
         yield "table 9's tasks will not be available: install the extra `lm-eval`"
     if is_benchmark(identity):
         kind = class_of(identity)
@@ -252,7 +253,7 @@ def judge_answers(ctx: StageContext) -> None:
         {"prompt_id": ids[prompt], "column": columns[score], "value": float(value)}
         for prompt, score, value in found.rows()
     ]
-    summary = {"filed_under": found.judge, **_summary(found, columns)}
+    summary = {"filed_under": found.judge, **found.under(columns)}
     _write(ctx.output, judgments, scores, {**said, **summary, "cost": cost_of(judge.clients)})
 
 
@@ -282,7 +283,7 @@ def _write_nothing(output: Path, said: Mapping[str, Any], reasons: Mapping[str, 
 
 def run_tasks(ctx: StageContext, policy: Callable[[], Path]) -> None:
     """Run the tasks on a policy; writes `answers.parquet`, and lm-eval's own results beside it."""
-    if str(ctx.settings["benchmark"]) == f"{LM_EVAL}@{packages.NOT_INSTALLED}":
+    if str(ctx.settings["benchmark"]) == NO_TASKS:
         stage_io.write_rows(ctx.output / "answers.parquet", [], TASK_ANSWER_SCHEMA)
         return
     from harness.evaluation.benchmarks.lm_eval import TASKS, keep_results, measure
@@ -295,11 +296,12 @@ def run_tasks(ctx: StageContext, policy: Callable[[], Path]) -> None:
         device=fastest_device(),
     )
     keep_results(results, ctx.output)
-    rows = [row for task in TASKS for row in _documents(results, task)]
+    rows = [row for task in TASKS for row in documents_of(task, results)]
     stage_io.write_rows(ctx.output / "answers.parquet", rows, TASK_ANSWER_SCHEMA)
 
 
-def _documents(results: Mapping[str, Any], task: LmEvalTask) -> Iterator[dict[str, Any]]:
+def documents_of(task: LmEvalTask, results: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a task's documents from lm-eval's results."""
     groups, samples = results.get("group_subtasks") or {}, results.get("samples") or {}
     for name in groups.get(task.name) or [task.name]:
         for sample in samples.get(name, ()):
@@ -325,29 +327,26 @@ def _first_text(value: Any) -> str:
 
 
 def _score_tasks(ctx: StageContext, said: Mapping[str, str]) -> None:
-    from harness.evaluation.benchmarks.lm_eval import RESULTS, TASKS, evaluate_results, read_results
+    from harness.evaluation.benchmarks.lm_eval import TASKS
 
-    file = ctx.inputs["answers"] / RESULTS
-    if not file.exists():
+    if str(ctx.settings["benchmark"]) == NO_TASKS:
         absent = "the package lm-eval (extra `lm-eval`), which has the tasks, was not installed"
         _write_nothing(ctx.output, said, {task.column: absent for task in TASKS})
         return
-    found = evaluate_results(read_results(file), "policy")
     judgments = [
         {name: row[name] for name in ("prompt_id", "column", "value")}
         for row in stage_io.read_rows(ctx.inputs["answers"] / "answers.parquet")
     ]
     scores: Rows = [{**row, "value": 100.0 * row["value"]} for row in judgments]
-    summary = _summary(found, {task.column: task.column for task in TASKS})
-    summary["tasks"] = {column: dict(facts) for column, facts in found.tasks.items()}
-    _write(ctx.output, judgments, scores, {**said, **summary})
-
-
-def _summary(found: Evaluation, columns: Mapping[str, str]) -> dict[str, Any]:
-    summary = found.under(columns)
-    summary["not_available"] = {
-        column: note.removeprefix(f"{NOT_AVAILABLE}: ")
-        for column, note in summary["notes"].items()
-        if note.startswith(NOT_AVAILABLE)
+    values: dict[str, list[float]] = {task.column: [] for task in TASKS}
+    for row in scores:
+        values[row["column"]].append(row["value"])
+    lacking = [task for task in TASKS if not values[task.column]]
+    summary = {
+        "scores": {column: fmean(found) if found else None for column, found in values.items()},
+        "n": len(scores),
+        "n_missing": sum(task.documents for task in lacking),
+        "notes": {task.column: task.assumption for task in TASKS if task.assumption},
+        "not_available": {task.column: f"{task.name} was not run" for task in lacking},
     }
-    return summary
+    _write(ctx.output, judgments, scores, {**said, **summary})

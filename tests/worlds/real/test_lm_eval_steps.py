@@ -90,7 +90,8 @@ def test_the_documents_of_a_task_give_its_score(
     assert summary["scores"]["gsm8k"] == pytest.approx(25.0)
     assert summary["scores"]["wmdp"] == pytest.approx(200 / 3)
     assert set(summary["not_available"]) == {"musr_ta", "tqa_gen", "gsm_plus", "mmlu_pro"}
-    assert summary["tasks"]["wmdp"]["documents"] == 3
+    assert summary["n"] == 7
+    assert summary["not_available"]["tqa_gen"] == "truthfulqa_gen was not run"
     model = {"pretrained": str(tmp_path / "trained" / "model"), "dtype": "bfloat16"}
     assert asked == [("hf", model, {"batch_size": "4", "device": "cpu"})]
     (first, *_) = read_rows(answers / "answers.parquet")
