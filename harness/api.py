@@ -88,15 +88,13 @@ def evaluate(
     Returns:
         The evaluations: one, or one for each model in a file of judgments.
     """
-    from harness.evaluation.options import EvaluateOptions
     from harness.tracking import Mlflow, evaluation_records
     from harness.worlds.real import evaluating
 
     load_plugins()
-    files = (None if file is None else Path(file) for file in (answers, judgments, data))
-    answers, judgments, data = files
-    asked = EvaluateOptions(answers, model, judge, judgments, data, budget_usd)
-    done = evaluating.evaluate(benchmark, asked)
+    files = {"answers": answers, "judgments": judgments, "data": data}
+    paths = {name: None if file is None else Path(file) for name, file in files.items()}
+    done = evaluating.evaluate(benchmark, **paths, model=model, judge=judge, budget_usd=budget_usd)
     if track:
         mlflow = Mlflow(project.work_dir(), lambda warning: None)
         mlflow.attempt(lambda: evaluation_records(done.kept()))

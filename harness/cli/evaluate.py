@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,7 +13,6 @@ import typer
 from harness.cli import common
 from harness.cli.common import console, emit, note, print_all, print_json, text_table, unbroken
 from harness.errors import HarnessError, UserError
-from harness.evaluation.options import EvaluateOptions
 from harness.extensions import BENCHMARKS, benchmark_place
 from harness.project import benchmarks_dir, work_dir
 
@@ -72,18 +70,6 @@ CalibrateOption = Annotated[
 ]
 
 
-@dataclass(frozen=True)
-class Judging(EvaluateOptions):
-    """What a benchmark's command takes."""
-
-    answers: AnswersOption = None
-    model: ModelOption = None
-    judge: JudgeOption = None
-    judgments: JudgmentsOption = None
-    data: DataOption = None
-    budget_usd: BudgetOption = None
-
-
 class BenchmarkGroup(common.Verbs):
     """Commands, and one more for each benchmark: of the package or a plug-in."""
 
@@ -114,9 +100,13 @@ app.add_typer(group, name="evaluate")
 def command_of(name: str) -> Callable[..., None]:
     """Return the command that judges answers to a benchmark, or scores published judgments."""
 
-    @common.takes(Judging)
     def evaluate(
-        options: Judging,
+        answers: AnswersOption = None,
+        model: ModelOption = None,
+        judge: JudgeOption = None,
+        judgments: JudgmentsOption = None,
+        data: DataOption = None,
+        budget_usd: BudgetOption = None,
         track: TrackOption = True,
         calibrate: CalibrateOption = False,
         as_json: common.JsonOption = False,
@@ -124,13 +114,28 @@ def command_of(name: str) -> Callable[..., None]:
         from harness.worlds.real import evaluating
 
         if calibrate:
+            if judge is None or answers is not None:
+                raise UserError(
+                    "`--calibrate` measures a judge; name it with --judge, and no --answers"
+                )
             with _progress() as progress:
-                found = evaluating.calibrate(name, options, partial(progress, "verdicts"))
+                done = partial(progress, "verdicts")
+                found = evaluating.calibrate(name, judge, judgments, budget_usd, done)
             emit(found, as_json, lambda found: [unbroken(f"{found.judge}: {found.text}")])
             return
         with _progress() as progress:
-            done = evaluating.evaluate(name, options, note, progress)
-        _show_done(done, track=track, as_json=as_json)
+            evaluated = evaluating.evaluate(
+                name,
+                answers=answers,
+                model=model,
+                judge=judge,
+                judgments=judgments,
+                data=data,
+                budget_usd=budget_usd,
+                say=note,
+                progress=progress,
+            )
+        _show_done(evaluated, track=track, as_json=as_json)
 
     return evaluate
 

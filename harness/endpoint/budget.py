@@ -18,7 +18,7 @@ from pathlib import Path
 from harness.endpoint.prices import TokenPrice
 from harness.endpoint.replies import usd_of_kept
 from harness.endpoint.request import ChatRequest, Reply
-from harness.errors import HarnessError
+from harness.errors import HarnessError, UserError
 from harness.foreign import ForeignTextError, read_json
 from harness.runtime.files import dumps, explained, hold, write_whole
 
@@ -30,6 +30,12 @@ def tokens_of(request: ChatRequest, reply: Reply) -> tuple[int, int]:
     most = request.most_prompt_tokens, request.most_completion_tokens
     prompt, completion = reply.usage or most
     return min(prompt, most[0]), min(completion, most[1])
+
+
+def check_budget(usd: float | None) -> None:
+    """Refuse a budget that is not a number of dollars."""
+    if usd is not None and not 0.0 <= usd < float("inf"):
+        raise UserError(f"--budget-usd is {usd:g}; give dollars, 0 or more")
 
 
 class BudgetReachedError(HarnessError):

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness import project
+from harness.endpoint.budget import check_budget
 from harness.errors import HarnessError, UserError
 from harness.project import work_dir
 from harness.registry import declared
@@ -63,8 +64,7 @@ class Experiment(Request):
         A group's tables that the profile cannot run are left out.
         """
         workers_of(jobs)
-        if budget_usd is not None and not 0.0 <= budget_usd < float("inf"):
-            raise UserError(f"--budget-usd is {budget_usd:g}; give dollars, 0 or more")
+        check_budget(budget_usd)
         planned = replace(self, seeds=self._asked(seeds), jobs=jobs, budget_usd=budget_usd)
         assert planned.parts
         return planned

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from harness.endpoint.access import model_of
-from harness.endpoint.budget import Ledger, Spending
+from harness.endpoint.budget import Ledger, Spending, check_budget
 from harness.endpoint.client import ServedModel, cost_of, estimate, work_through
 from harness.endpoint.prices import read_prices
 from harness.endpoint.request import ChatRequest, Message
@@ -34,9 +34,8 @@ from harness.evaluation.calibration import (
     record_path,
 )
 from harness.evaluation.files import Answers, fill
-from harness.evaluation.options import EvaluateOptions
-from harness.extensions import JUDGES
-from harness.project import calibrations_dir, evaluations_dir, replies_dir, work_dir
+from harness.extensions import JUDGES, benchmark_place
+from harness.project import benchmarks_dir, calibrations_dir, evaluations_dir, replies_dir, work_dir
 from harness.registry.profile import REWARD_JUDGE
 from harness.registry.serving import variable
 from harness.runtime.files import explained, hold
@@ -66,30 +65,60 @@ def judge_of(
 
 
 def evaluate(
-    name: str, options: EvaluateOptions, say: Say = _ignore, progress: Progress = _ignore
+    name: str,
+    *,
+    answers: Path | None = None,
+    model: str | None = None,
+    judge: str | None = None,
+    judgments: Path | None = None,
+    data: Path | None = None,
+    budget_usd: float | None = None,
+    say: Say = _ignore,
+    progress: Progress = _ignore,
 ) -> scores.Evaluated:
     """Have a judge judge answers to a benchmark, or score published judgments."""
-    options.check()
-    kind, file = benchmark_class(name), options.judgments
-    if file is not None:
-        found = kind.score_file(file, options.data)
+    check_budget(budget_usd)
+    kind = benchmark_class(name)
+    if judgments is not None:
+        for option, given in (("answers", answers), ("budget-usd", budget_usd)):
+            if given is not None:
+                raise UserError(
+                    f"`--{option}` has no use beside `--judgments`, which sends nothing"
+                )
+        found = kind.score_file(judgments, data)
         # Some published files do not say who judged.
-        named = [e if e.judge else replace(e, judge=options.judge) for e in found]
-        return scores.Evaluated(named, file)
-    assert options.answers is not None
-    benchmark = kind.load(options.data_folder(name))
-    judge = _judge(options.judge or benchmark.own_judge, options)
-    answers = benchmark.read_answers(options.answers, options.model)
-    root = evaluations_dir()
-    with _alone(benchmark, answers, judge, say):
-        if isinstance(judge, ServedModel):
-            _announce(benchmark, answers, judge, say)
+        named = [e if e.judge else replace(e, judge=judge) for e in found]
+        return scores.Evaluated(named, judgments)
+    if answers is None:
+        raise UserError(
+            "There is nothing to evaluate; give a model's answers with --answers, or published "
+            "judgments with --judgments"
+        )
+    benchmark = kind.load(_data_folder(name, data))
+    judging = _judge(judge or benchmark.own_judge, budget_usd)
+    said, root = benchmark.read_answers(answers, model), evaluations_dir()
+    with _alone(benchmark, said, judging, say):
+        if isinstance(judging, ServedModel):
+            _announce(benchmark, said, judging, say)
         try:
-            found = [judge_answers(benchmark, answers, judge, root, progress)]
+            found = [judge_answers(benchmark, said, judging, root, progress)]
         finally:
-            for client in judge.clients:
+            for client in judging.clients:
                 say(spending_line(client.ledger.spending))
-    return scores.Evaluated(found, _folder(root, benchmark, answers, judge))
+    return scores.Evaluated(found, _folder(root, benchmark, said, judging))
+
+
+def _data_folder(benchmark: str, data: Path | None) -> Path:
+    """Return the folder of a benchmark's files: the given one, or else the fetched one."""
+    folder = data or benchmarks_dir() / benchmark_place(benchmark)
+    if folder.is_dir():
+        return folder
+    if data is not None:
+        raise UserError(f"`--data {data}` is not a folder; name that of the benchmark's files")
+    raise UserError(
+        "A judge needs the benchmark's questions and prompts; name their folder with --data, or "
+        f"fetch them with `harness evaluate fetch {benchmark}`"
+    )
 
 
 def judge_answers(
@@ -118,12 +147,12 @@ def _folder(
     return scores.folder_of(root, benchmark.name, answers.model, filed)
 
 
-def _judge(name: str, options: EvaluateOptions) -> ServedModel | RewardJudge:
+def _judge(name: str, budget_usd: float | None) -> ServedModel | RewardJudge:
     """Return a judge within a budget, which needs a price."""
     if name.startswith(REWARD_JUDGE):
         return judge_of(f"{REWARD_JUDGE}{rewards.identity_of(name.removeprefix(REWARD_JUDGE))}")
-    judge = judge_of(name, ledger=Ledger(replies_dir(), options.budget_usd))
-    if options.budget_usd is not None and None in [client.price for client in judge.clients]:
+    judge = judge_of(name, ledger=Ledger(replies_dir(), budget_usd))
+    if budget_usd is not None and None in [client.price for client in judge.clients]:
         raise UserError(
             f"--budget-usd needs the price of {name}, which is not known; give it in "
             "HARNESS_JUDGE_PRICE"
@@ -201,28 +230,29 @@ _SHARES = {"A": 0.0, "B": 1.0, "C": 0.5}
 
 
 def calibrate(
-    benchmark: str, options: EvaluateOptions, done: Callable[[int, int], None] = _ignore
+    benchmark: str,
+    judge: str,
+    judgments: Path | None = None,
+    budget_usd: float | None = None,
+    done: Callable[[int, int], None] = _ignore,
 ) -> Calibration:
     """Have a judge compare published answers, and save its agreement with published judgments."""
-    options.check_budget()
+    check_budget(budget_usd)
     if benchmark != CALIBRATED_ON:
         raise UserError(
             f"Judges are calibrated on published judgments in AlpacaEval's form; type `harness "
             f"evaluate {CALIBRATED_ON} --calibrate`"
         )
-    if options.judge is None or options.answers is not None:
-        raise UserError("`--calibrate` measures a judge; name it with --judge, and no --answers")
-    path = published_file(options.judgments)
+    path = published_file(judgments)
     by_whom, comparisons = read_comparisons(path)
-    judge = _judge(options.judge, options)
+    judging = _judge(judge, budget_usd)
     identity, verdicts = (
-        _asked(judge, comparisons, done)
-        if isinstance(judge, ServedModel)
-        else _by_reward(judge, comparisons)
+        _asked(judging, comparisons, done)
+        if isinstance(judging, ServedModel)
+        else _by_reward(judging, comparisons)
     )
-    found = measure(options.judge, identity, comparisons, verdicts, (by_whom, path))
-    record = record_path(calibrations_dir(), options.judge)
-    scores.write_json(record, found.model_dump(mode="json"))
+    found = measure(judge, identity, comparisons, verdicts, (by_whom, path))
+    scores.write_json(record_path(calibrations_dir(), judge), found.model_dump(mode="json"))
     return found
 
 
