@@ -243,11 +243,7 @@ def test_a_benchmark_and_a_judge_of_ones_own_score_and_are_asked_once(
     assert "0 requests answered, 3 from the cache" in again.stderr
     assert "3 requests answered" in newer.stderr
     kept = tmp_path / "work" / "evaluations" / "brevity" / "me" / "letters"
-    assert {p.name for p in kept.iterdir()} == {
-        "answers.jsonl",
-        "evaluation.json",
-        "judgments.jsonl",
-    }
+    assert {p.name for p in kept.iterdir()} == {"evaluation.json", "judgments.jsonl"}
     data, answers = tmp_path / "data", tmp_path / "data" / "answers.jsonl"
     (scored,) = package.evaluate(
         "brevity", answers=answers, judge="letters", data=data, track=False

@@ -183,17 +183,6 @@ class Benchmark(ABC):
         """Read a model's answers."""
         return files.read_answers(path, model)
 
-    def answer_records(self, answers: files.Answers) -> Rows:
-        """Return answers in the benchmark's format, by default MT-Bench's."""
-        return [
-            {
-                "question_id": prompt_id,
-                "model_id": answers.model,
-                "choices": [{"index": 0, "turns": list(answer.turns)}],
-            }
-            for prompt_id, answer in answers.by_prompt.items()
-        ]
-
     @abstractmethod
     def requests(self, answers: files.Answers, judge: ServedModel) -> list[JudgeRequest]:
         """Return the judge requests, excluding follow-ups."""

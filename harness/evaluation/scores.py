@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field
 
 from harness.errors import HarnessError, UserError
 from harness.evaluation.files import path_part
@@ -24,10 +23,9 @@ from harness.foreign import in_a_line, read_json
 from harness.project import evaluations_dir
 from harness.runtime.files import sha256_of, write_whole
 from harness.runtime.manifest import utc_now
-from harness.strict import Output
 
 FloatArray = npt.NDArray[np.float64]
-Interval = tuple[float, float] | None
+Interval = list[float] | None
 
 NOT_AVAILABLE = "not_available"
 
@@ -53,7 +51,6 @@ class Evaluation:
     n_missing: int
     prompts: tuple[str, ...]
     values: Mapping[str, FloatArray]
-    per_category: Mapping[str, float | None] = field(default_factory=dict)
     notes: Mapping[str, str] = field(default_factory=dict)
     judge: str | None = None
     own_judge: str | None = None
@@ -85,7 +82,6 @@ class Evaluation:
             "scores": {columns[name]: value for name, value in self.scores.items()},
             "n": self.n,
             "n_missing": self.n_missing,
-            "per_category": dict(self.per_category),
             "notes": notes,
             "not_available": {
                 column: note.removeprefix(f"{NOT_AVAILABLE}: ")
@@ -109,40 +105,22 @@ class Evaluation:
         for column, values in self.values.items():
             if len(values) > 1:
                 interval = mean_interval(values[None, :])
-                found[column] = (interval.low, interval.high)
+                found[column] = [interval.low, interval.high]
         return found
 
     @property
-    def summary(self) -> EvaluationSummary:
-        """The scores without the per-prompt values."""
-        return EvaluationSummary(
-            benchmark=self.benchmark,
-            model=self.model,
-            judge=self.judge,
-            n=self.n,
-            n_missing=self.n_missing,
-            scores=dict(self.scores),
-            intervals=self.intervals,
-            per_category=dict(self.per_category),
-        )
-
-
-class EvaluationSummary(Output):
-    """One model's scores under one judge, as `harness evaluate --json` prints them."""
-
-    benchmark: str
-    model: str
-    judge: str | None
-    """The judge; null if the file does not say."""
-    n: int = Field(ge=0)
-    """Prompts with at least one valid judgment."""
-    n_missing: int = Field(ge=0)
-    """Expected judgments that are absent or unreadable."""
-    scores: dict[str, float | None] = Field(min_length=1)
-    """Win rates in percent, ratings from 1 to 10; null if unavailable."""
-    intervals: dict[str, Interval]
-    """Bounds of the 95% interval of each score."""
-    per_category: dict[str, float | None]
+    def summary(self) -> dict[str, Any]:
+        """The scores without the per-prompt values, as `harness evaluate --json` prints them."""
+        return {
+            "schema_version": 1,
+            "benchmark": self.benchmark,
+            "model": self.model,
+            "judge": self.judge,
+            "n": self.n,
+            "n_missing": self.n_missing,
+            "scores": dict(self.scores),
+            "intervals": self.intervals,
+        }
 
 
 def ratio_values(numerator: FloatArray, denominator: FloatArray) -> FloatArray:
@@ -209,7 +187,6 @@ def tally(
 
 
 FILE = "evaluation.json"
-ANSWERS = "answers.jsonl"
 JUDGMENTS = "judgments.jsonl"
 
 
@@ -218,38 +195,28 @@ def folder_of(root: Path, benchmark: str, model: str, judge: str | None) -> Path
     return root / benchmark / path_part(model) / path_part(judge or "judge not said")
 
 
-class Kept(EvaluationSummary):
-    """Content of an evaluation's file."""
-
-    columns: dict[str, str]
-    """Score to column name."""
-    notes: dict[str, str]
-    source: dict[str, str]
-    """What was scored: `kind`, and the SHA-256 of each input by name."""
-    cost: dict[str, float | None] | None
-    """Tokens and dollars of the replies behind it; null without an endpoint."""
-    finished: str
-
-
 def keep(
     folder: Path,
     evaluation: Evaluation,
     source: Mapping[str, str],
     cost: Mapping[str, float | None] | None = None,
 ) -> Path:
-    """Write an evaluation with source and cost to its folder, if changed; return the file."""
+    """Write an evaluation to its folder, if changed; return the file.
+
+    `source` is what was scored: `kind`, and the SHA-256 of each input by name. `cost` is tokens and
+    dollars of the replies behind it; None without an endpoint.
+    """
     path = folder / FILE
-    entry = Kept(
-        **dict(evaluation.summary),
-        columns=evaluation.columns,
-        notes=dict(evaluation.notes),
-        source=dict(source),
-        cost=None if cost is None else dict(cost),
-        finished=utc_now(),
-    )
-    held = load(path) if path.is_file() else None
-    if held is None or held.model_copy(update={"finished": entry.finished}) != entry:
-        write_json(path, entry.model_dump(mode="json"))
+    entry = {
+        **evaluation.summary,
+        "columns": evaluation.columns,
+        "notes": dict(evaluation.notes),
+        "source": dict(source),
+        "cost": None if cost is None else dict(cost),
+    }
+    held = load(path) if path.is_file() else {}
+    if {**held, **entry} != held:
+        write_json(path, {**entry, "finished": utc_now()})
     return path
 
 
@@ -276,12 +243,16 @@ class Evaluated:
         return paths
 
 
-def load(path: Path) -> Kept:
+def load(path: Path) -> dict[str, Any]:
+    """Read what `keep` wrote."""
     try:
-        return Kept.model_validate(read_json(path.read_bytes()))
+        found = read_json(path.read_bytes())
+        if not isinstance(found, dict) or "finished" not in found:
+            raise ValueError("no evaluation is in it")
     except (OSError, ValueError) as error:
         why = in_a_line(" ".join(str(error).split()), 200)
         raise HarnessError(f"Cannot read {path} ({why}); delete it and evaluate again") from error
+    return found
 
 
 def all_kept(root: Path) -> list[Path]:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.evaluation.scores import Kept, load
+from harness.evaluation.scores import load
 from harness.registry.objective import SweepObjective
 from harness.runtime.manifest import utc_now
 from harness.runtime.stage import fingerprint_of
@@ -67,41 +67,40 @@ def evaluation_records(paths: Iterable[Path]) -> list[Record]:
 
 def _evaluation(path: Path) -> Record:
     found = load(path)
-    source, finished = found.source, milliseconds(found.finished)
-    benchmark, judge = found.benchmark, found.judge or "not said"
+    source, finished = found["source"], milliseconds(found["finished"])
+    benchmark, model, judge = found["benchmark"], found["model"], found["judge"] or "not said"
     return Record(
         experiment=f"evaluations/{benchmark}",
         note=f"One run for each model, judge and data that harness evaluate scored on {benchmark}. "
         "A score under another judge than the benchmark's own has the judge in its name.",
         identity=fingerprint_of(
-            ["evaluation", benchmark, found.model, judge, *map(list, sorted(source.items()))]
+            ["evaluation", benchmark, model, judge, *map(list, sorted(source.items()))]
         ),
-        name=f"{found.model}-by-{judge}",
+        name=f"{model}-by-{judge}",
         status="FINISHED",
         start_ms=finished,
         end_ms=finished,
         params={
             "benchmark": benchmark,
-            "model": found.model,
+            "model": model,
             "judge": judge,
             **{f"source.{name}": join([value]) for name, value in source.items()},
         },
         tags={
             "folder": str(path.parent),
-            "n": str(found.n),
-            "n_missing": str(found.n_missing),
-            **{f"note.{name}": text[:LONGEST_TAG] for name, text in found.notes.items()},
+            "n": str(found["n"]),
+            "n_missing": str(found["n_missing"]),
+            **{f"note.{name}": text[:LONGEST_TAG] for name, text in found["notes"].items()},
         },
         scores=_evaluation_metrics(found),
     )
 
 
-def _evaluation_metrics(found: Kept) -> dict[str, float]:
+def _evaluation_metrics(found: Mapping[str, Any]) -> dict[str, float]:
     numbers: dict[str, float | None] = {}
-    for score, column in found.columns.items():
-        numbers[column] = found.scores[score]
-        low, high = found.intervals.get(score) or (None, None)
+    for score, column in found["columns"].items():
+        numbers[column] = found["scores"][score]
+        low, high = found["intervals"].get(score) or (None, None)
         numbers[f"{column}_low"], numbers[f"{column}_high"] = low, high
-    numbers |= {f"category/{name}": value for name, value in found.per_category.items()}
-    numbers |= {f"cost/{name}": value for name, value in (found.cost or {}).items()}
+    numbers |= {f"cost/{name}": value for name, value in (found["cost"] or {}).items()}
     return {name: float(value) for name, value in numbers.items() if value is not None}

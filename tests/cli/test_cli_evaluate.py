@@ -67,7 +67,6 @@ def test_a_run_prints_scores_and_runs_again_for_nothing(
     assert (found["benchmark"], found["model"], found["judge"]) == ("mt_bench", "m", "gpt-4")
     assert set(found["scores"]) == {"average", "turn_1", "turn_2"}
     assert (found["n"], found["n_missing"]) == (1, 0)
-    assert list(found["per_category"]) == ["writing"]
     assert "0 of 2 judgments to ask gpt-4 for, about $0.0000" in again.stderr
     assert "prices of 2026-11-22: copies" in again.stderr
     assert f"{found['scores']['average']:.2f}" in again.stdout

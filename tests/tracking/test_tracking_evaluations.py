@@ -23,7 +23,7 @@ COST = {"replies": 4, "prompt_tokens": 400, "completion_tokens": 40, "usd": None
 
 
 def kept(work: Path, judge: str = "gpt-4o-mini", score: float = 7.0) -> Path:
-    """Keep ratings of two prompts in two categories: `score` and one point more."""
+    """Keep ratings of two prompts: `score` and one point more."""
     records = [
         {"question_id": q, "model": "m/1", "judge": [judge], "turn": turn, "score": score + q}
         for q in (0, 1)
@@ -55,7 +55,6 @@ def test_a_record_holds_what_was_scored_and_by_whom(tmp_path: Path) -> None:
     metrics = {metric_name(name): value for name, value in record.scores.items()}
     assert metrics["average_gpt-4o-mini"] == 7.5
     assert metrics["average_gpt-4o-mini_low"] < 7.5 < metrics["average_gpt-4o-mini_high"]
-    assert (metrics["category/math"], metrics["category/coding"]) == (7.0, 8.0)
     assert metrics["cost/prompt_tokens"] == 400.0
     assert "cost/usd" not in metrics
     assert record.tags["folder"] == str(path.parent)
@@ -68,7 +67,7 @@ def test_what_is_evaluated_again_keeps_its_time_and_other_data_are_another_run(
     assert record_of(kept(tmp_path)).digest == first.digest
     assert record_of(kept(tmp_path, score=5.0)).identity == first.identity
     path = kept(tmp_path)
-    entry = load(path).model_dump(mode="json") | {"source": {**SOURCE, "answers": "b" * 64}}
+    entry = load(path) | {"source": {**SOURCE, "answers": "b" * 64}}
     path.write_text(json.dumps(entry))
     assert record_of(path).identity != first.identity
 

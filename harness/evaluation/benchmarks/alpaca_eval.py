@@ -154,17 +154,6 @@ class AlpacaEval(Benchmark):
     def read_answers(self, path: Path, model: str | None) -> files.Answers:
         return read_outputs(path, self.inputs, model)
 
-    def answer_records(self, answers: files.Answers) -> Rows:
-        own = answers.to(self.questions)
-        return [
-            {
-                "instruction": question.turns[0],
-                "output": answer.turns[0],
-                "generator": answers.model,
-            }
-            for question, answer in zip(self.questions, own, strict=True)
-        ]
-
     def requests(self, answers: files.Answers, judge: ServedModel) -> list[JudgeRequest]:
         """Return one request per instruction, except where the two outputs are equal."""
         asked = alpaca_package.prompts_of(self._rows(answers), judge.model, OWN_ANNOTATOR)

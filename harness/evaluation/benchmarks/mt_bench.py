@@ -189,11 +189,8 @@ class MtBench(Benchmark):
     def scored(
         cls, records: Records, model: str, questions: Questions, data: Path | None
     ) -> Evaluation:
-        ratings = ratings_from_judgments(records)
-        if questions is None:
-            return score_ratings(ratings, model)
-        categories = {question.prompt_id: question.category for question in questions}
-        return score_ratings(ratings, model, list(categories), categories)
+        prompts = None if questions is None else [question.prompt_id for question in questions]
+        return score_ratings(ratings_from_judgments(records), model, prompts)
 
 
 def _fields(
@@ -226,10 +223,7 @@ def _on_scale(rating: float | None) -> float | None:
 
 
 def score_ratings(
-    ratings: Sequence[Judgment],
-    model: str,
-    prompts: Sequence[str] | None = None,
-    categories: Mapping[str, str] | None = None,
+    ratings: Sequence[Judgment], model: str, prompts: Sequence[str] | None = None
 ) -> Evaluation:
     """Score one model's ratings: `average`, `turn_1` and `turn_2`, from 1 to 10."""
     order = tally(ratings, prompts).prompts
@@ -254,17 +248,5 @@ def score_ratings(
         n_missing=sum(found.missing for found in turns.values()),
         prompts=order,
         values=values,
-        per_category=_category_means(total, weight, order, categories or {}),
         notes=notes,
     )
-
-
-def _category_means(
-    total: FloatArray, weight: FloatArray, order: Sequence[str], categories: Mapping[str, str]
-) -> dict[str, float | None]:
-    means: dict[str, float | None] = {}
-    for category in dict.fromkeys(categories.values()):
-        inside = np.array([categories[prompt] == category for prompt in order])
-        judged = float(weight[inside].sum())
-        means[category] = float(total[inside].sum()) / judged if judged else None
-    return means

@@ -115,8 +115,7 @@ def judge_mt_bench(items: Sequence[Item], answers: Answers) -> Judged:
             text = rating(mark)
             ratings.append(Judgment(item.item_id, mt_bench.parse_rating(text), turn))
             judgments.append(_judgment(item, turn, text, mark))
-    categories = {item.item_id: item.category for item in items}
-    return judgments, mt_bench.score_ratings(ratings, MODEL, list(categories), categories)
+    return judgments, mt_bench.score_ratings(ratings, MODEL, [item.item_id for item in items])
 
 
 def _judgment(item: Item, number: int, reply: str, oracle: float) -> dict[str, Any]:

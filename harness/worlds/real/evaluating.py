@@ -131,10 +131,9 @@ def judge_answers(
     """Judge answers, score the judgments, and keep both in the evaluation's folder."""
     found, records = benchmark.judge(answers, judge, partial(progress, "judgments"))
     folder = _folder(root, benchmark, answers, judge)
-    written = benchmark.answer_records(answers)
-    scores.write_lines(folder / scores.ANSWERS, written)
     scores.write_lines(folder / scores.JUDGMENTS, records)
-    sha256 = hashlib.sha256(json.dumps(written, sort_keys=True).encode()).hexdigest()
+    said = {prompt_id: answer.turns for prompt_id, answer in answers.by_prompt.items()}
+    sha256 = hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
     data = {"kind": "judged", "data": benchmark.digest, "answers": sha256}
     scores.keep(folder, found, data, cost_of(judge.clients))
     return found

@@ -142,4 +142,3 @@ def test_the_two_turn_benchmark_marks_the_second_turn_against_the_first_answer()
     judgments, result = judge_mt_bench([item], {("1", 1): answer(WRONG), ("1", 2): answer("b c d")})
     assert [judgment["reply"] for judgment in judgments] == ["Rating: [[1]]", "Rating: [[10]]"]
     assert dict(result.scores) == {"average": 5.5, "turn_1": 1.0, "turn_2": 10.0}
-    assert dict(result.per_category) == {"coding": 5.5}
