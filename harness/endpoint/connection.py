@@ -70,11 +70,12 @@ def _pause(state: tenacity.RetryCallState) -> float:
     return float(max(jittered(state), min(asked or 0.0, LONGEST_PAUSE_S)))
 
 
-class Connection:
+class Endpoint:
     """A server with OpenAI's API; thread-safe.
 
     `key_variable` names the key; None for a server without keys. A request takes at most
-    `timeout_s`, and an overloaded or lost one is sent `attempts` times.
+    `timeout_s`, and an overloaded or lost one is sent `attempts` times. `cache_namespace` replaces
+    a changing address in cache keys.
     """
 
     def __init__(
@@ -82,9 +83,11 @@ class Connection:
         base_url: str,
         key_variable: str | None,
         timeout_s: float = TIMEOUT_S,
+        cache_namespace: str | None = None,
         attempts: int = 1,
     ) -> None:
         self.address = _checked(base_url)
+        self.cache_namespace = cache_namespace or self.address
         self.key_variable = key_variable
         self.timeout_s = timeout_s
         self._closed = threading.Event()
@@ -107,6 +110,21 @@ class Connection:
     def post(self, path: str, body: Mapping[str, Any], what: str) -> Any:
         """Post JSON and return the reply's; `what` names the request in messages."""
         return self._retrying(self._ask, "POST", path, body, what)
+
+    def send(self, request: ChatRequest) -> dict[str, Any]:
+        """Return the JSON body of the reply to a request for a chat completion."""
+        reply = self.post("/chat/completions", request.body(), request.label)
+        if not is_reply(reply):
+            raise LostError(f"{self.host} sent no completion for {in_a_line(request.label, 80)}")
+        return dict(reply)
+
+    def check_key(self, url_variable: str) -> None:
+        """Raise UserError if a provider's API lacks its key."""
+        if self.key is None and self.address in {url for url, _ in PROVIDERS.values()}:
+            raise UserError(
+                f"There is no key for {self.host}; set {self.key_variable}, or name another "
+                f"endpoint in {url_variable}"
+            )
 
     def model_names(self) -> list[str]:
         """Return the models that the server lists; none if its list cannot be read."""
@@ -287,39 +305,6 @@ def _details(text: str) -> dict[str, Any]:
 
 def _quote(text: str) -> str:
     return in_a_line(" ".join(text.split()), LONGEST_QUOTE)
-
-
-class Endpoint(Connection):
-    """A chat completions server; `cache_namespace` replaces a changing address in cache keys."""
-
-    def __init__(
-        self,
-        base_url: str,
-        key_variable: str | None,
-        timeout_s: float = TIMEOUT_S,
-        cache_namespace: str | None = None,
-    ) -> None:
-        super().__init__(base_url, key_variable, timeout_s)
-        self.cache_namespace = cache_namespace or self.address
-
-    def send(self, request: ChatRequest) -> dict[str, Any]:
-        """Return the JSON body of the reply to a request; see `Connection` for what it raises."""
-        reply = self.post("/chat/completions", request.body(), request.label)
-        if not is_reply(reply):
-            raise LostError(f"{self.host} sent no completion for {in_a_line(request.label, 80)}")
-        return dict(reply)
-
-    @property
-    def is_providers(self) -> bool:
-        return self.address in {url for url, _ in PROVIDERS.values()}
-
-    def check_key(self, url_variable: str) -> None:
-        """Raise UserError if a provider's API lacks its key."""
-        if self.key is None and self.is_providers:
-            raise UserError(
-                f"There is no key for {self.host}; set {self.key_variable}, or name another "
-                f"endpoint in {url_variable}"
-            )
 
 
 class FunctionEndpoint:

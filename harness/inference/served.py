@@ -17,7 +17,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field, ValidationError
 
 from harness.endpoint.client import ServedModel
-from harness.endpoint.connection import Connection, Endpoint
+from harness.endpoint.connection import Endpoint
 from harness.endpoint.errors import LostError, OverloadedError
 from harness.errors import HarnessError, UserError
 from harness.inference.request import Answered, Renderer, Request, Sample, Sampling
@@ -71,13 +71,13 @@ class CompletionsEngine:
 
     def check_model(self, who: str) -> None:
         """Check that the server, called `who` in messages, serves the policy under its name."""
-        connection = self._connect()
+        endpoint = self._connect()
         try:
-            names = connection.model_names()
+            names = endpoint.model_names()
         except (LostError, OverloadedError) as error:
             raise self._failure(error) from None
         finally:
-            connection.close()
+            endpoint.close()
         if self._model not in names:
             raise UserError(
                 f"{who} at {self._url} serves {', '.join(names) or 'no model'} and no "
@@ -94,11 +94,11 @@ class CompletionsEngine:
         """Answer prompts concurrently; see `SolverEngine`."""
         todo = [one for one in requests if one.position not in done]
         answers: dict[int, dict[int, Sample]] = {one.position: {} for one in todo}
-        connection, pool = self._connect(), ThreadPoolExecutor(self._concurrency, "answers")
+        endpoint, pool = self._connect(), ThreadPoolExecutor(self._concurrency, "answers")
         self._given_up = False
         try:
             running = {
-                pool.submit(self._sample, connection, one, sample, sampling): (one, sample)
+                pool.submit(self._sample, endpoint, one, sample, sampling): (one, sample)
                 for one in todo
                 for sample in range(len(one.seeds))
             }
@@ -110,15 +110,13 @@ class CompletionsEngine:
                     deliver({one.position: [own[i] for i in sorted(own)]})
         finally:
             self._given_up = True
-            connection.close()  # aborts requests in flight after a failure
+            endpoint.close()  # aborts requests in flight after a failure
             pool.shutdown(wait=False, cancel_futures=True)
 
-    def _sample(
-        self, connection: Connection, one: Request, sample: int, sampling: Sampling
-    ) -> Sample:
+    def _sample(self, endpoint: Endpoint, one: Request, sample: int, sampling: Sampling) -> Sample:
         body, what = self._body(one, sample, sampling), f"a prompt of {len(one.tokens)} tokens"
         try:
-            reply = connection.post("/completions", body, what)
+            reply = endpoint.post("/completions", body, what)
         except (LostError, OverloadedError) as error:
             raise self._failure(error) from None
         try:
@@ -157,9 +155,9 @@ class CompletionsEngine:
         end = next((i for i, token in enumerate(ids) if token in sampling.stops), len(ids))
         return Sample(self._renderer.text(ids[:end]), end, tuple(ids[:end]))
 
-    def _connect(self) -> Connection:
+    def _connect(self) -> Endpoint:
         attempts = 1 if self._server else ATTEMPTS
-        return Connection(self._url, self._key_variable, PATIENCE_S, attempts)
+        return Endpoint(self._url, self._key_variable, PATIENCE_S, attempts=attempts)
 
     def _failure(self, error: HarnessError) -> HarnessError:
         if self._server is None or self._given_up:
