@@ -77,7 +77,7 @@ def left_out(summary: PlanSummary) -> Iterator[str]:
 
 
 def _requests(summary: PlanSummary) -> Iterator[Any]:
-    from harness.endpoint.prices import read_prices
+    from harness.endpoint.prices import price_list
 
     rows = [
         (
@@ -92,5 +92,5 @@ def _requests(summary: PlanSummary) -> Iterator[Any]:
     yield ""
     head = ("asked", "model", "requests", "$ per M in, out", "dollars")
     yield text_table(head, rows, right="234")
-    dated = read_prices().as_of
+    dated = price_list()["as_of"]
     yield f"Typical lengths, prices of {dated}; `harness run --budget-usd` is a hard limit."

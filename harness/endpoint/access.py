@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from harness.endpoint.budget import Ledger
 from harness.endpoint.client import Client, ServedModel
 from harness.endpoint.connection import PROVIDERS, TIMEOUT_S, Endpoint, FunctionEndpoint
-from harness.endpoint.prices import TokenPrice, parse_price, read_prices
+from harness.endpoint.prices import TokenPrice, listed_price, parse_price
 from harness.endpoint.replies import ReplyCache
 from harness.errors import UserError
 from harness.extensions import JUDGES
@@ -34,7 +34,7 @@ def price_of(role: ServedRole, model: str) -> TokenPrice | None:
         return TokenPrice(0.0, 0.0)
     name = variable(role, "PRICE")
     text = os.environ.get(name)
-    return parse_price(name, text) if text else read_prices().of(model)
+    return parse_price(name, text) if text else listed_price(model)
 
 
 def model_of(

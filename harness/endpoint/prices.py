@@ -6,10 +6,10 @@ import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from harness.errors import UserError
 from harness.registry.documents import read_yaml
-from harness.strict import Strict
 
 SHIPPED = Path(__file__).with_name("prices.yaml")
 
@@ -26,34 +26,16 @@ class TokenPrice:
         return (prompt_tokens * self.prompt + completion_tokens * self.completion) / 1e6
 
 
-class SourcedPrice(Strict):
-    prompt: float
-    completion: float
-    source: str
-    """One of the list's `sources`."""
-
-
-class PriceList(Strict):
-    """The prices of this package, with the list's date and sources."""
-
-    as_of: str
-    source: str
-    sources: Mapping[str, Mapping[str, str]]
-    models: Mapping[str, SourcedPrice]
-
-    def of(self, model: str) -> TokenPrice | None:
-        found = self.models.get(model)
-        return None if found is None else TokenPrice(found.prompt, found.completion)
-
-    @property
-    def origin(self) -> str:
-        """The list's date and source as display text."""
-        return f"prices of {self.as_of}: {self.source}"
-
-
 @functools.cache
-def read_prices() -> PriceList:
-    return PriceList.model_validate(read_yaml(SHIPPED))
+def price_list() -> Mapping[str, Any]:
+    """Return the prices of this package, with the list's date and sources."""
+    listed: Mapping[str, Any] = read_yaml(SHIPPED)
+    return listed
+
+
+def listed_price(model: str) -> TokenPrice | None:
+    found = price_list()["models"].get(model)
+    return None if found is None else TokenPrice(found["prompt"], found["completion"])
 
 
 def parse_price(option: str, text: str) -> TokenPrice:

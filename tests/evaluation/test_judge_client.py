@@ -21,7 +21,7 @@ from harness.endpoint.budget import BudgetReachedError, Ledger
 from harness.endpoint.client import Client, ServedModel, cost_of, estimate, work_through
 from harness.endpoint.connection import REDACTED, Endpoint
 from harness.endpoint.errors import UnansweredError
-from harness.endpoint.prices import TokenPrice, parse_price, read_prices
+from harness.endpoint.prices import TokenPrice, listed_price, parse_price, price_list
 from harness.endpoint.request import (
     TOKENS_PER_TEMPLATE,
     ChatRequest,
@@ -350,12 +350,12 @@ def test_the_cost_counts_replies_whenever_they_were_paid(tmp_path: Path) -> None
 
 
 def test_the_shipped_prices_say_their_date_and_sources() -> None:
-    prices = read_prices()
-    assert prices.origin.startswith("prices of 2026-11-22: copies of ")
-    assert {price.source for price in prices.models.values()} == prices.sources.keys()
-    assert min(min(it.prompt, it.completion) for it in prices.models.values()) > 0.0
-    assert prices.of("gpt-4") == TokenPrice(30.0, 60.0)
-    assert prices.of("unheard") is None
+    prices = price_list()
+    assert (prices["as_of"], prices["source"][:10]) == ("2026-11-22", "copies of ")
+    assert {price["source"] for price in prices["models"].values()} == prices["sources"].keys()
+    assert min(min(it["prompt"], it["completion"]) for it in prices["models"].values()) > 0.0
+    assert listed_price("gpt-4") == TokenPrice(30.0, 60.0)
+    assert listed_price("unheard") is None
 
 
 @pytest.mark.parametrize("text", ["10", "a,b", "1,2,3", "-1,2", "inf,1"])

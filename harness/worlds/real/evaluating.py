@@ -20,7 +20,7 @@ import numpy as np
 from harness.endpoint.access import model_of
 from harness.endpoint.budget import Ledger, Spending, check_budget
 from harness.endpoint.client import ServedModel, cost_of, estimate, work_through
-from harness.endpoint.prices import read_prices
+from harness.endpoint.prices import price_list
 from harness.endpoint.request import ChatRequest, Message
 from harness.errors import UserError
 from harness.evaluation import scores
@@ -185,7 +185,7 @@ def _announce(benchmark: Benchmark, answers: Answers, judge: ServedModel, say: S
         f"{new} of {planned.requests} judgments to ask {judge.model} for, about "
         f"{dollars(planned.usd)} (at most {dollars(planned.usd_at_most)})"
     )
-    say(read_prices().origin)
+    say("prices of {as_of}: {source}".format_map(price_list()))
     if new:
         judge.client.endpoint.check_key(variable("judge", "URL"))
 
