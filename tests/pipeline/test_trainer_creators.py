@@ -30,7 +30,6 @@ from harness.worlds.embedded.creator import EmbeddedCreator
 from harness.worlds.embedded.texts import read_prompts
 from harness.worlds.lookup import world_of
 from harness.worlds.real.creator import Scheme, load_scheme
-from harness.worlds.real.world import HubRuntime
 
 X, POOL = 16, 93
 """Prompts of an iteration, and in the file: six pieces, three of 15 and three of 16 prompts."""
@@ -212,12 +211,6 @@ def test_online_rewrites_come_through_endpoints(
     assert said["children"] > 0
     methods = {r["method"] for r in rows(store, segment, "trained") if r["generation"] > 0}
     assert set() < methods <= set(load_scheme("appendix_f").methods)
-
-
-def test_rules_of_another_version_are_refused(profile: Profile) -> None:
-    settings: Any = stage_of(planned(profile), "evolve").settings
-    with pytest.raises(HarnessError, match="plan the run again"):
-        HubRuntime().evolver({**settings, "rewriting": {**settings["rewriting"], "rules": 0}})
 
 
 def test_rewrites_of_which_none_can_be_used_are_one_sentence(tmp_path: Path) -> None:

@@ -36,7 +36,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from harness.errors import HarnessError
 from harness.worlds import Item, stage_io
 from harness.worlds.embedded import files
 from harness.worlds.embedded import language as lang
@@ -374,15 +373,6 @@ def downstream_identity() -> str:
     lines = (json.dumps([i.item_id, i.turn_1, i.reference]) for i in downstream_items())
     digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()
     return f"{files.VERSION}/{DOWNSTREAM}@{digest[: files.DIGITS]}"
-
-
-def downstream_items_of(identity: str) -> tuple[Item, ...]:
-    if identity != downstream_identity():
-        raise HarnessError(
-            f"the downstream items `{identity}` are not those of this code, "
-            f"`{downstream_identity()}`; use the code that they were asked with"
-        )
-    return downstream_items()
 
 
 def write_items(items: Sequence[Item], path: Path) -> None:

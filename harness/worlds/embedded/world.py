@@ -169,7 +169,7 @@ class EmbeddedRuntime:
 
     def questions(self, identity: str) -> Sequence[Item]:
         if files.name_of(identity) == texts.DOWNSTREAM:
-            return texts.downstream_items_of(identity)
+            return texts.downstream_items()
         return texts.read_items(files.resolve(identity))
 
     def own_answering(self, identity: str) -> None:

@@ -26,7 +26,6 @@ from typing import Any, Generic, TypeVar, cast
 from harness.endpoint.access import model_of
 from harness.endpoint.client import Done, ServedModel, cost_of, work_through
 from harness.endpoint.request import ChatRequest, Message
-from harness.errors import HarnessError
 from harness.foreign import ForeignTextError, read_json
 from harness.registry.profile import BenchmarkSettings, CreatorModel
 from harness.runtime import StageContext
@@ -233,11 +232,6 @@ def _asked(
 ) -> list[tuple[str, str, Any]]:
     """Ask about a stage's prompts; return (question, prompt id, value), and write the summary."""
     model, sampling = str(ctx.settings["judge"]), cast(dict[str, Json], ctx.settings["sampling"])
-    known = [question.identity(model, sampling) for question in questions.values()]
-    if ctx.settings["asked"] != known:
-        raise HarnessError(
-            "the stage asks a scorer other questions than this version has; plan the run again"
-        )
     scorer = model_of("scorer", model, sampling)
     prompts = stage_io.read_prompts(ctx.inputs["prompts"])
     texts = [row["prompt"] for row in prompts]

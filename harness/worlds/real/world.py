@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from harness.endpoint.access import model_of
-from harness.errors import HarnessError, UserError
+from harness.errors import UserError
 from harness.eva.evolving import OwnCreator, own_method, plugin_settings
 from harness.extensions import CREATORS, REWARDS
 from harness.project import work_dir
@@ -256,11 +256,6 @@ class HubRuntime:
     ) -> Evolver:
         own = own_method(settings)
         spelled = cast(dict[str, Any], settings.get("rewriting", settings))
-        if spelled["rules"] != RULES_VERSION:
-            raise HarnessError(
-                f"the stage asks for version {spelled['rules']} of the rules for unusable rewrites "
-                f"and this is version {RULES_VERSION}; plan the run again"
-            )
         if own is not None and "model" not in spelled:
             return Evolver(OwnCreator(own, why_unusable))
         served = model_of("creator", str(spelled["model"]), spelled["sampling"])
