@@ -25,11 +25,12 @@ from harness.pipeline.steps import evolve_stage
 from harness.registry.profile import Profile
 from harness.registry.recipe import Recipe
 from harness.runtime import Plan, Stage, Store
+from harness.runtime.stage import fingerprint_of
 from harness.worlds.embedded import files
 from harness.worlds.embedded.creator import EmbeddedCreator
 from harness.worlds.embedded.texts import read_prompts
 from harness.worlds.lookup import world_of
-from harness.worlds.real.creator import Scheme, load_scheme
+from harness.worlds.real.creator import load_scheme
 
 X, POOL = 16, 93
 """Prompts of an iteration, and in the file: six pieces, three of 15 and three of 16 prompts."""
@@ -101,9 +102,10 @@ def rewrite(body: Any) -> Any:
 def test_a_creator_at_an_endpoint_is_identified_by_model_scheme_and_words(profile: Profile) -> None:
     settings: Any = stage_of(planned(profile), "evolve").settings
     scheme = load_scheme("evol_instruct")
-    assert settings["creator"] == f"stand-in/writer/evol_instruct@{scheme.digest[:16]}"
+    digest = fingerprint_of(scheme, "templates")
+    assert settings["creator"] == f"stand-in/writer/evol_instruct@{digest[:16]}"
     spelled = settings["rewriting"]
-    assert Scheme.of(spelled["templates"]) == scheme
+    assert spelled["templates"] == scheme
     assert spelled["model"] == "stand-in/writer"
     assert spelled["sampling"] == {"temperature": 0.9, "max_tokens": 99}
 
@@ -210,7 +212,7 @@ def test_online_rewrites_come_through_endpoints(
     assert said["creator_calls"] == asked["stand-in/writer"]
     assert said["children"] > 0
     methods = {r["method"] for r in rows(store, segment, "trained") if r["generation"] > 0}
-    assert set() < methods <= set(load_scheme("appendix_f").methods)
+    assert set() < methods <= set(load_scheme("appendix_f")["messages"])
 
 
 def test_rewrites_of_which_none_can_be_used_are_one_sentence(tmp_path: Path) -> None:

@@ -106,15 +106,15 @@ def write_qwen_policy(path: Path) -> None:
 
 def write_qwen_creator(path: Path) -> None:
     """Write a Qwen3-Instruct that is asked to rewrite a prompt and gives some prompt with tags."""
-    scheme, draw = load_scheme("evol_instruct"), random.Random(0)
+    told, draw = load_scheme("evol_instruct")["messages"], random.Random(0)
     asked = [
         (
-            scheme.message(draw.choice(scheme.methods), prompt),
+            told[draw.choice(sorted(told))].replace("{prompt}", prompt),
             f"<new_prompt>{prompt} {draw.choice(WANTED)}</new_prompt>",
         )
         for prompt in prompts()
     ]
-    texts = [*all_texts(), *scheme.messages.values(), "<new_prompt> </new_prompt>"]
+    texts = [*all_texts(), *told.values(), "<new_prompt> </new_prompt>"]
     tokenizer = qwen_tokenizer(texts, 2048, "qwen3_instruct_2507")
     _write_qwen(path, tokenizer, asked, tokenizer.chat_template)
 

@@ -1,8 +1,8 @@
 """A creator that has a language model rewrite prompts, using an evolving scheme's templates.
 
 An evolving scheme is a set of methods, each with a template of the message to the model; one is
-drawn uniformly for each rewrite. A parsed `Scheme` is stored in a stage's settings; its digest
-identifies the wording behind a rewrite. The schemes are those of table 12 (`evol_quality` applies
+drawn uniformly for each rewrite. The wording is stored in a stage's settings; its digest
+identifies what is behind a rewrite. The schemes are those of table 12 (`evol_quality` applies
 to prompts what the published method does to *answers*) and `appendix_f`, that of online eva.
 
 The method and a sample number are drawn from the chain's own RNG, so a chain requests the same
@@ -18,7 +18,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,25 +28,9 @@ from harness.endpoint.request import ChatRequest, Message
 from harness.errors import HarnessError
 from harness.eva.evolving import Evolution, Grow, MapFn, NoReplyError, Prompt, Rewrite
 from harness.registry.documents import read_yaml
-from harness.runtime.stage import fingerprint_of
-from harness.strict import Strict
 
 if TYPE_CHECKING:
     import numpy as np
-
-_IN_DEPTH = ("constraints", "deepening", "concretizing", "reasoning")
-
-METHODS: Mapping[str, tuple[str, ...]] = {
-    "evol_instruct": (*_IN_DEPTH, "breadth"),
-    "evol_complexity": _IN_DEPTH,
-    "evol_quality": ("helpfulness", "relevance", "deepening", "creativity", "details"),
-    "self_instruct": ("new",),
-    "appendix_f": (
-        *("persona", "shift-in", "shift-out", "mix", "abstract"),
-        *(*_IN_DEPTH, "expansion"),
-    ),
-}
-"""The methods of each scheme; `templates.yaml` says what each does to a prompt."""
 
 TEMPLATES = Path(__file__).resolve().parent / "templates.yaml"
 
@@ -57,48 +41,19 @@ _REWRITE = re.compile(r"<new_prompt>(.*?)</new_prompt>", re.DOTALL)
 """Where the rewrite is in a reply; of several, the last."""
 
 
-class Scheme(Strict):
-    """An evolving scheme with its wording; stored in a stage's settings."""
-
-    name: str
-    """The scheme, as in `METHODS`."""
-    messages: dict[str, str]
-    """The user message of each method, with `{prompt}` where the prompt goes."""
-
-    @classmethod
-    def of(cls, settings: Mapping[str, Any]) -> Scheme:
-        """Return the scheme that a stage's settings spell out."""
-        return cls(name=settings["name"], messages=settings["messages"])
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """The wording and the reply's format, as part of a stage's identity."""
-        reply = {"tag": "new_prompt", "after": None}
-        return {**self.model_dump(), "reply": reply, "system": None}
-
-    @cached_property
-    def methods(self) -> tuple[str, ...]:
-        """The methods, in an order independent of the file's."""
-        return tuple(sorted(self.messages))
-
-    @cached_property
-    def digest(self) -> str:
-        """The sha256 of everything a model is told, and of its reply format."""
-        return fingerprint_of(self.settings, "templates")
-
-    def message(self, method: str, prompt: str) -> str:
-        """Return the message that asks a model to rewrite a prompt by a method."""
-        return self.messages[method].replace(PROMPT, prompt)
-
-
-def load_scheme(name: str) -> Scheme:
-    """Compose the messages of a shipped scheme: each method's instruction in its frame."""
+def load_scheme(name: str) -> dict[str, Any]:
+    """Return the settings of a shipped scheme: each method's instruction in its frame."""
     scheme = read_yaml(TEMPLATES)["schemes"][name]
     messages = {
         method: scheme["frames"][it["frame"]].replace(INSTRUCTION, it["instruction"].strip())
         for method, it in scheme["methods"].items()
     }
-    return Scheme(name=name, messages={name: text.strip() for name, text in messages.items()})
+    return {
+        "name": name,
+        "messages": {method: text.strip() for method, text in messages.items()},
+        "reply": {"tag": "new_prompt", "after": None},
+        "system": None,
+    }
 
 
 @dataclass(frozen=True)
@@ -152,15 +107,16 @@ class ModelCreator:
     """Rewrites prompts by a scheme (implements `harness.eva.evolving.Rewriter`)."""
 
     generator: EndpointGenerator
-    scheme: Scheme
+    messages: Mapping[str, str]
+    """What each method tells the model, with `{prompt}` where the prompt goes."""
 
     def rewrite(self, prompt: str, rng: np.random.Generator) -> Rewrite:
         """Return one rewrite of `prompt` by a method drawn uniformly, usable or not."""
-        methods = self.scheme.methods
+        methods = sorted(self.messages)  # an order independent of the file's
         method = methods[int(rng.integers(len(methods)))]
         sample = int(rng.integers(SAMPLES))
-        messages = [Message("user", self.scheme.message(method, prompt))]
-        written = self.generator.write(messages, sample, f"a rewrite by {method}")
+        message = Message("user", self.messages[method].replace(PROMPT, prompt))
+        written = self.generator.write([message], sample, f"a rewrite by {method}")
         marked = _REWRITE.findall(written.text)
         text = _unquoted(marked[-1].strip(), prompt) if marked else ""
         if written.refused or written.cut:
@@ -168,7 +124,7 @@ class ModelCreator:
         elif not marked:
             reason = UNMARKED
         else:
-            told = self.scheme.messages[method].replace(PROMPT, "\n")
+            told = self.messages[method].replace(PROMPT, "\n")
             reason = why_unusable(text, prompt, (told,))
         return Rewrite(None if reason else text, method, reason, written.text)
 

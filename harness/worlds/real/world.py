@@ -117,9 +117,10 @@ class EndpointCreation:
             said = {"creator": f"{model.source}/{scheme}", "rewriting": rewriting}
             return {**said, **plugin_settings(scheme)}
         templates = creator.load_scheme(scheme)
+        digest = fingerprint_of(templates, "templates")
         return {
-            "creator": f"{model.source}/{scheme}@{templates.digest[:DIGITS]}",
-            "rewriting": {**rewriting, "templates": templates.settings},
+            "creator": f"{model.source}/{scheme}@{digest[:DIGITS]}",
+            "rewriting": {**rewriting, "templates": templates},
         }
 
 
@@ -261,7 +262,7 @@ class HubRuntime:
         served = model_of("creator", str(spelled["model"]), spelled["sampling"])
         generator = creator.EndpointGenerator(served)
         writer = (
-            creator.ModelCreator(generator, creator.Scheme.of(spelled["templates"]))
+            creator.ModelCreator(generator, spelled["templates"]["messages"])
             if own is None
             else OwnCreator(own, why_unusable, partial(creator.replied, generator))
         )

@@ -4,26 +4,25 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from harness.endpoint.request import Message
 from harness.eva.evolving import Evolution, Grow, Prompt, Rewrite, evolve
 from harness.worlds.real.creator import (
     EndpointGenerator,
     ModelCreator,
-    Scheme,
     Written,
     load_scheme,
 )
 
 PARENT = "How do I plant tomatoes on a small balcony?"
 GOOD = "How do I plant tomatoes on a small, shady balcony that carries at most 80 kg?"
-PLAIN = Scheme(
-    name="evol_instruct", messages={"breadth": "B {prompt}", "constraints": "C {prompt}"}
-)
+PLAIN = {"breadth": "B {prompt}", "constraints": "C {prompt}"}
 
 
 def marked(text: str) -> str:
@@ -48,9 +47,9 @@ class Writer(EndpointGenerator):
 
 
 def rewritten(
-    said: str | Written, scheme: Scheme = PLAIN, parent: str = PARENT
+    said: str | Written, told: Mapping[str, str] = PLAIN, parent: str = PARENT
 ) -> tuple[str | None, str | None]:
-    creator = ModelCreator(Writer(lambda message, sample: said), scheme)
+    creator = ModelCreator(Writer(lambda message, sample: said), told)
     rewrite = creator.rewrite(parent, np.random.default_rng(0))
     return rewrite.prompt, rewrite.reason
 
@@ -58,18 +57,26 @@ def rewritten(
 def test_a_method_is_drawn_uniformly_and_a_new_sample_each_time() -> None:
     """Of 2,000 draws each of ten methods gets 200, give or take 5 standard deviations (67)."""
     writer = Writer(lambda message, sample: GOOD)
-    creator = ModelCreator(writer, load_scheme("appendix_f"))
+    creator = ModelCreator(writer, load_scheme("appendix_f")["messages"])
     rng = np.random.default_rng(7)
     drawn = Counter(creator.rewrite(PARENT, rng).method for _ in range(2000))
-    assert set(drawn) == set(creator.scheme.methods)
+    assert set(drawn) == set(creator.messages)
     assert all(abs(count - 200) <= 67 for count in drawn.values())
     assert len({sample for _, sample in writer.asked}) == 2000
 
 
+@given(st.text())
+def test_a_prompt_is_put_in_as_it_is(prompt: str) -> None:
+    """Also one that holds braces or placeholders itself."""
+    for text in (prompt, prompt + "{prompt}", "{" + prompt + "}"):
+        writer = Writer(lambda message, sample: GOOD)
+        ModelCreator(writer, {"new": "[{prompt}]"}).rewrite(text, np.random.default_rng(0))
+        assert writer.messages == [[Message("user", f"[{text}]")]]
+
+
 def test_the_model_is_told_the_method_and_the_prompt() -> None:
     writer = Writer(lambda message, sample: GOOD)
-    told = {"new": "Other than {prompt}!"}
-    creator = ModelCreator(writer, Scheme(name="self_instruct", messages=told))
+    creator = ModelCreator(writer, {"new": "Other than {prompt}!"})
     rewrite = creator.rewrite(PARENT, np.random.default_rng(0))
     assert writer.messages == [[Message("user", f"Other than {PARENT}!")]]
     assert rewrite == Rewrite(GOOD, "new", None, marked(GOOD))
@@ -102,10 +109,10 @@ def test_quotes_that_the_parent_has_stay() -> None:
 
 def test_what_the_templates_say_is_a_leftover_but_what_the_prompt_says_is_not() -> None:
     words = "one two three four five six seven eight"
-    scheme = Scheme(name="self_instruct", messages={"new": words + " {prompt}"})
-    assert rewritten(f"{GOOD} {words}", scheme) == (None, "leftover")
+    told = {"new": words + " {prompt}"}
+    assert rewritten(f"{GOOD} {words}", told) == (None, "leftover")
     long = "Which of these nine words is the longest one here?"
-    assert rewritten(long + " And why?", scheme, parent=long) == (long + " And why?", None)
+    assert rewritten(long + " And why?", told, parent=long) == (long + " And why?", None)
 
 
 def numbered(message: str, sample: int) -> str:

@@ -18,14 +18,10 @@ from harness.eva.evolving import Evolution, Prompt, evolve
 from harness.worlds.real.creator import (
     EndpointGenerator,
     ModelCreator,
-    Scheme,
     at_once,
 )
 
-SCHEME = Scheme(
-    name="evol_instruct",
-    messages={name: f"{name}: <prompt>{{prompt}}</prompt>" for name in ("breadth", "constraints")},
-)
+TOLD = {name: f"{name}: <prompt>{{prompt}}</prompt>" for name in ("breadth", "constraints")}
 SAMPLING = {"temperature": 0.88, "top_p": 1.0, "max_tokens": 666}
 CHAINS, STEPS = 12, 3
 
@@ -58,7 +54,7 @@ def generator_of(server: StandIn, folder: Path) -> EndpointGenerator:
 def run(generator: EndpointGenerator, concurrency: int = 4, retries: int = 2) -> Evolution:
     prompts = [Prompt(f"p{i}", f"What is the number {i} good for?") for i in range(CHAINS)]
     over = at_once(replace(generator.served, concurrency=concurrency))
-    creator = ModelCreator(generator, SCHEME)
+    creator = ModelCreator(generator, TOLD)
     return evolve(prompts, creator, evolutions=STEPS, retries=retries, seed=1, over=over)
 
 
@@ -69,7 +65,7 @@ def test_what_is_asked_carries_model_sampling_and_words(tmp_path: Path) -> None:
         assert body["model"] == "writer"
         assert {name: body[name] for name in SAMPLING} == SAMPLING
         (message,) = body["messages"]
-        assert message["content"].partition(":")[0] in SCHEME.messages
+        assert message["content"].partition(":")[0] in TOLD
 
 
 def test_unusable_rewrites_are_counted_by_reason_and_only_usable_ones_kept(tmp_path: Path) -> None:

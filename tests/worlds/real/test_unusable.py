@@ -6,11 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.registry.documents import read_yaml
 from harness.worlds.real.creator import (
-    METHODS,
     MORE,
     PROMPT,
     REASONS,
+    TEMPLATES,
     TIMES,
     load_scheme,
     why_unusable,
@@ -20,8 +21,8 @@ PARENT = "How do I plant tomatoes on a small balcony?"
 GOOD = "How do I plant tomatoes on a small, shady balcony that cannot carry more than 80 kg?"
 TOLD = [
     message.replace(PROMPT, "\n")
-    for name in METHODS
-    for message in load_scheme(name).messages.values()
+    for name in read_yaml(TEMPLATES)["schemes"]
+    for message in load_scheme(name)["messages"].values()
 ]
 
 
