@@ -66,9 +66,7 @@ TRAINED_SCHEMA = schema_of(
 )
 """Columns of `trained.parquet`: the prompts trained on in this segment, in order of steps."""
 
-CHOSEN_SCHEMA = schema_of(
-    *TRAINED_SCHEMA, ("spread", REAL), ("predicted", REAL), ("propensity", REAL)
-)
+CHOSEN_SCHEMA = schema_of(*TRAINED_SCHEMA, ("spread", REAL), ("predicted", REAL))
 """The same in a league, plus the rewards' standard deviation; the selector's prediction, which
 should increase with it; and the prompt's selection probability. The last two if reported."""
 
@@ -271,7 +269,6 @@ class StreamSource:
             if self._budget is not None:
                 row["spread"] = float(step.rewards[i].std())
                 row["predicted"] = batch.predicted and batch.predicted[i]
-                row["propensity"] = batch.propensity and batch.propensity[i]
             self.trained.append(row)
         return self._metrics(batch, step, result)
 

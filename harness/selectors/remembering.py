@@ -279,23 +279,18 @@ class PLR(Selector):
 
         P = (1 - rho) P_S + rho P_C,    P_S ~ rank^(-1 / beta),    P_C ~ steps since last trained on
 
-    The score is the positive value loss, the mean of max(r - b, 0) with the group's mean as b, or
-    MaxMC, the prompt's best reward so far minus that mean: eva's A*_avg with memory. Unseen prompts
-    come first, except that a `replay` below 1 replays with that probability.
+    The score is the positive value loss, the mean of max(r - b, 0) with the group's mean as b.
+    Unseen prompts come first, except that a `replay` below 1 replays with that probability.
 
-    Source: Jiang et al. 2020, arXiv 2010.03934, and 2021, arXiv 2110.02439 (MaxMC); the released
-    code for the numbers.
+    Source: Jiang et al. 2020, arXiv 2010.03934; the released code for the numbers.
     """
 
-    remembers = ("scores", "last", "most")
+    remembers = ("scores", "last")
 
-    def __init__(
-        self, beta: float = 0.1, rho: float = 0.1, score: str = "value_loss", replay: float = 1.0
-    ) -> None:
+    def __init__(self, beta: float = 0.1, rho: float = 0.1, replay: float = 1.0) -> None:
         self.scores: dict[str, float] = {}
         self.last: dict[str, int] = {}
-        self.most: dict[str, float] = {}
-        self._beta, self._rho, self._score, self._replay = beta, rho, score, replay
+        self._beta, self._rho, self._replay = beta, rho, replay
 
     def propose(self, pool: Pool, k: int, ctx: Context) -> Proposal:
         new = [prompt for prompt in pool if prompt.prompt_id not in self.scores]
@@ -325,11 +320,7 @@ class PLR(Selector):
     def observe(self, groups: Sequence[Group], ctx: Context) -> ArrayLike:
         for group in groups:
             name, seen = group.prompt.prompt_id, ctx.view(group.rewards)
-            over = seen - seen.mean()
-            self.most[name] = max(self.most.get(name, -np.inf), float(seen.max()))
-            maxmc = self.most[name] - float(seen.mean())
-            loss = float(np.maximum(over, 0.0).mean())
-            self.scores[name] = maxmc if self._score == "maxmc" else loss
+            self.scores[name] = float(np.maximum(seen - seen.mean(), 0.0).mean())
             self.last[name] = ctx.step
         return [self.scores[group.prompt.prompt_id] for group in groups]
 
@@ -342,8 +333,8 @@ class ACCEL(PLR):
     Source: Parker-Holder et al. 2022, arXiv 2203.01302; the released code for the numbers.
     """
 
-    def __init__(self, replay: float = 0.8, beta: float = 0.3, score: str = "value_loss") -> None:
-        super().__init__(beta=beta, score=score, replay=replay)
+    def __init__(self, replay: float = 0.8, beta: float = 0.3) -> None:
+        super().__init__(beta=beta, replay=replay)
 
     def enter(self, children: Sequence[Prompt], inherited: Floats, ctx: Context) -> ArrayLike:
         return self.observe(ctx.roll_out(children, ctx.n, "insertion"), ctx)

@@ -37,8 +37,7 @@ class Uniform(Selector):
         rng = ctx.rng
         if self._stream:
             rng = np.random.default_rng([self._stream, int(rng.integers(2**32))])
-        drawn = pool.some(k, rng)
-        return Proposal(tuple(drawn), propensity=(len(drawn) / len(pool),) * len(drawn))
+        return Proposal(tuple(pool.some(k, rng)))
 
 
 class Ranked(Selector):

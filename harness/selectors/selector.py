@@ -90,8 +90,7 @@ class Proposal:
     """Prompts to roll out.
 
     `rollouts` is the number per prompt if fewer than trained on; kept prompts then get the rest.
-    `predicted` has a number per prompt that should increase with the spread of its rewards, and
-    `propensity` its probability of being drawn.
+    `predicted` has a number per prompt that should increase with the spread of its rewards.
     """
 
     prompts: tuple[Prompt, ...]
@@ -99,7 +98,6 @@ class Proposal:
     from_buffer: int = 0
     rollouts: int | None = None
     predicted: tuple[float, ...] | None = None
-    propensity: tuple[float, ...] | None = None
 
     @classmethod
     def of_best(cls, prompts: Sequence[Prompt], predicted: Floats, k: int) -> Proposal:
@@ -291,7 +289,7 @@ class Shuffled(Selector):
         everything = list(dict.fromkeys([*pool, *proposal.prompts]))
         others = dict(zip(everything, ctx.rng.permutation(len(everything)), strict=True))
         prompts = tuple(everything[others[prompt]] for prompt in proposal.prompts)
-        return replace(proposal, prompts=prompts, propensity=None)
+        return replace(proposal, prompts=prompts)
 
     def judge(self, groups: Sequence[Group], k: int, ctx: Context) -> Sequence[bool]:
         said = list(self.inner.judge(groups, k, ctx))
