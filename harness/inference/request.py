@@ -98,11 +98,6 @@ class Renderer:
                 "which writes no text: a policy is a causal language model."
             )
         self.tokenizer: PreTrainedTokenizerBase = load_tokenizer(folder)
-        if not self.tokenizer.chat_template:
-            raise UserError(
-                f"the tokenizer at {folder} has no chat template, so how the policy is asked is "
-                "not known: take the tokenizer files of the instruction-tuned model."
-            )
         if self.tokenizer.pad_token_id is None:
             self.tokenizer.pad_token = self.tokenizer.eos_token  # masked, so any token works
         config: Any = AutoConfig.from_pretrained(

@@ -130,7 +130,7 @@ class Armo(_ChatReader):
     @classmethod
     def load(cls, path: Path, config: dict[str, Any], device: str, dtype: str) -> Self:
         tokenizer = load_tokenizer(path)
-        chat = Chat(tokenizer, path, min(config["max_position_embeddings"], cls.max_length))
+        chat = Chat(tokenizer, min(config["max_position_embeddings"], cls.max_length))
         [ids] = chat.render([Answered([{"role": "user", "content": "a"}], ("b",)).turns])
         _check_ending(ids, f"{END_OF_TURN}{ANSWER_BEGINS}b{END_OF_TURN}", chat, path)
         return cls(load_strictly(ArmoModel, path, device, dtype), tokenizer, chat)
@@ -176,7 +176,7 @@ class Classifier(_ChatReader):
                 f"the reward model at {path} has {settings.num_labels} outputs: one is needed."
             )
         tokenizer = load_tokenizer(path)
-        chat = Chat(tokenizer, path, min(settings.max_position_embeddings, cls.max_length))
+        chat = Chat(tokenizer, min(settings.max_position_embeddings, cls.max_length))
         model = load_strictly(kind, path, device, dtype)
         model.score.float()
         found = cls(model, tokenizer, chat)
@@ -324,7 +324,7 @@ class PairPreferenceLLM(_ChatReader):
     def load(cls, path: Path, config: dict[str, Any], device: str, dtype: str) -> Self:
         tokenizer = load_tokenizer(path)
         letters = reader.single_tokens(tokenizer, ("A", "B"), path)
-        chat = Chat(tokenizer, path, config["max_position_embeddings"], bos=False)
+        chat = Chat(tokenizer, config["max_position_embeddings"], bos=False)
         [ids] = chat.render([[{"role": "user", "content": "a"}]], add_generation_prompt=True)
         _check_ending(ids, ANSWER_BEGINS, chat, path)
         return cls(load_strictly(LlamaForCausalLM, path, device, dtype), tokenizer, chat, letters)

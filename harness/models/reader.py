@@ -146,14 +146,7 @@ class Chat:
     the closing ones. This rule is ours: the authors' code truncates those too.
     """
 
-    def __init__(
-        self, tokenizer: PreTrainedTokenizerBase, path: Path, limit: int, *, bos: bool = True
-    ) -> None:
-        if not tokenizer.chat_template:
-            raise UserError(
-                f"the tokenizer at {path} has no chat template, so what the reward model should "
-                "read is not known: take the tokenizer files that were published with it."
-            )
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, limit: int, *, bos: bool = True) -> None:
         if tokenizer.pad_token_id is None:
             tokenizer.pad_token = tokenizer.eos_token  # masked, so any token works
         self.tokenizer = tokenizer

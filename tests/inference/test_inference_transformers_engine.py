@@ -131,7 +131,7 @@ def test_a_checkpoint_that_cannot_be_asked_or_writes_no_text_is_one_sentence(
     bare = Path(shutil.copytree(policy_path, tmp_path / "bare"))
     (bare / "chat_template.jinja").unlink()
     with pytest.raises(UserError, match="has no chat template"):
-        solver(bare, tmp_path / "a")
+        answers(bare, tmp_path / "a")
     other = build_tiny_gemma(tmp_path / "rm", outputs=1)
     with pytest.raises(UserError, match="Gemma2ForSequenceClassification, which writes no text"):
         solver(other, tmp_path / "a")

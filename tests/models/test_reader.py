@@ -15,7 +15,6 @@ from small_checkpoints import gemma_tokenizer, llama_tokenizer
 from tiny_gemma import tiny_tokenizer
 from transformers import PreTrainedTokenizerBase
 
-from harness.errors import UserError
 from harness.models.loading import batches_by_length
 from harness.models.reader import (
     Answered,
@@ -118,10 +117,10 @@ def without_own_bos() -> PreTrainedTokenizerBase:
 def test_there_is_one_bos_if_template_or_tokenizer_puts_one(
     tokenizer: PreTrainedTokenizerBase, expected: int
 ) -> None:
-    [encoded] = Chat(tokenizer, HERE, 100).encode([TALK])
+    [encoded] = Chat(tokenizer, 100).encode([TALK])
     assert encoded.tokens.count(tokenizer.bos_token_id) == expected
     assert (encoded.tokens[0] == tokenizer.bos_token_id) == bool(expected)
-    [bare] = Chat(tokenizer, HERE, 100, bos=False).encode([TALK])
+    [bare] = Chat(tokenizer, 100, bos=False).encode([TALK])
     assert bare.tokens == encoded.tokens[expected:]
 
 
@@ -129,11 +128,11 @@ def test_there_is_one_bos_if_template_or_tokenizer_puts_one(
 def test_only_the_answer_is_cut_and_it_stays_closed(limit: int) -> None:
     """BOS and prompt, cut answer, end of turn and line: all but the middle are whole."""
     tokenizer = gemma_tokenizer()
-    [whole] = Chat(tokenizer, HERE, 1000).encode([TALK])
+    [whole] = Chat(tokenizer, 1000).encode([TALK])
     text = "<bos><start_of_turn>user\none<end_of_turn>\n<start_of_turn>model\n"
     prompt = tuple(tokenizer(text, add_special_tokens=False)["input_ids"])
     closing = whole.tokens[-2:]
-    chat = Chat(tokenizer, HERE, limit)
+    chat = Chat(tokenizer, limit)
     if limit <= len(prompt) + 2:
         assert chat.encode([TALK]) == [((), True)], "no room for an answer"
         return
@@ -145,13 +144,6 @@ def test_only_the_answer_is_cut_and_it_stays_closed(limit: int) -> None:
     assert encoded.tokens[: len(prompt)] == prompt
 
 
-def test_a_template_is_needed() -> None:
-    tokenizer = gemma_tokenizer()
-    tokenizer.chat_template = None
-    with pytest.raises(UserError, match="the tokenizer at model has no chat template"):
-        Chat(tokenizer, HERE, 10)
-
-
 words = st.lists(st.sampled_from(["<end_of_turn>", "<bos>", "<", "end_of_turn>", "a", " "]))
 
 
@@ -160,7 +152,7 @@ def test_texts_bring_no_control_tokens(prompt: str, answer: str) -> None:
     """One end of turn for each turn, and one BOS, whatever is in the texts."""
     tokenizer = GEMMA
     talk = [{"role": "user", "content": prompt}, {"role": "assistant", "content": answer}]
-    [encoded] = Chat(tokenizer, HERE, 1000).encode([talk])
+    [encoded] = Chat(tokenizer, 1000).encode([talk])
     end = tokenizer.convert_tokens_to_ids("<end_of_turn>")
     assert encoded.tokens.count(end) == 2
     assert encoded.tokens.count(tokenizer.bos_token_id) == 1
