@@ -22,6 +22,7 @@ from harness.models.loading import (
     stop_token_ids,
     tokenize,
 )
+from harness.models.policy import Completion
 
 
 @dataclass(frozen=True)
@@ -47,16 +48,7 @@ class Request:
     """Maximum answer length, in tokens."""
 
 
-@dataclass(frozen=True)
-class Sample:
-    """One answer: its text, its number of tokens without the stop, and those tokens if known."""
-
-    text: str
-    n_tokens: int
-    tokens: tuple[int, ...] = ()
-
-
-Answered = dict[int, list[Sample]]
+Answered = dict[int, list[Completion]]
 """Answers by prompt position."""
 
 

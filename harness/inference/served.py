@@ -20,7 +20,8 @@ from harness.endpoint.client import ServedModel
 from harness.endpoint.connection import Endpoint
 from harness.endpoint.errors import LostError, OverloadedError
 from harness.errors import HarnessError, UserError
-from harness.inference.request import Answered, Renderer, Request, Sample, Sampling
+from harness.inference.request import Answered, Renderer, Request, Sampling
+from harness.models.policy import Completion
 from harness.runtime.processes import Program
 from harness.serving.engines import NO_CUT, Installed, ServedCheckpoint
 from harness.serving.servers import serving
@@ -93,7 +94,7 @@ class CompletionsEngine:
     ) -> None:
         """Answer prompts concurrently; see `SolverEngine`."""
         todo = [one for one in requests if one.position not in done]
-        answers: dict[int, dict[int, Sample]] = {one.position: {} for one in todo}
+        answers: dict[int, dict[int, Completion]] = {one.position: {} for one in todo}
         endpoint, pool = self._connect(), ThreadPoolExecutor(self._concurrency, "answers")
         self._given_up = False
         try:
@@ -113,7 +114,9 @@ class CompletionsEngine:
             endpoint.close()  # aborts requests in flight after a failure
             pool.shutdown(wait=False, cancel_futures=True)
 
-    def _sample(self, endpoint: Endpoint, one: Request, sample: int, sampling: Sampling) -> Sample:
+    def _sample(
+        self, endpoint: Endpoint, one: Request, sample: int, sampling: Sampling
+    ) -> Completion:
         body, what = self._body(one, sample, sampling), f"a prompt of {len(one.tokens)} tokens"
         try:
             reply = endpoint.post("/completions", body, what)
@@ -141,7 +144,7 @@ class CompletionsEngine:
             "return_token_ids": True,
         }
 
-    def _read(self, choice: _Choice, one: Request, sampling: Sampling) -> Sample:
+    def _read(self, choice: _Choice, one: Request, sampling: Sampling) -> Completion:
         read, ids = choice.prompt_token_ids, choice.token_ids
         if read is not None and tuple(read) != one.tokens:
             raise HarnessError(
@@ -151,9 +154,9 @@ class CompletionsEngine:
             )
         if ids is None:
             text = (choice.text or "").strip()
-            return Sample(text, self._renderer.count(text))
+            return Completion(text, self._renderer.count(text))
         end = next((i for i, token in enumerate(ids) if token in sampling.stops), len(ids))
-        return Sample(self._renderer.text(ids[:end]), end, tuple(ids[:end]))
+        return Completion(self._renderer.text(ids[:end]), end)
 
     def _connect(self) -> Endpoint:
         attempts = 1 if self._server else ATTEMPTS

@@ -7,14 +7,15 @@ import json
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import asdict, astuple
+from dataclasses import asdict
 from pathlib import Path
 from typing import TypeAlias
 
 from harness.endpoint.client import ServedModel
 from harness.endpoint.replies import ReplyCache
-from harness.inference.request import Answered, Renderer, Request, Sample, Sampling, SolverEngine
+from harness.inference.request import Answered, Renderer, Request, Sampling, SolverEngine
 from harness.models.loading import Conversation
+from harness.models.policy import Completion
 from harness.registry.serving import Served
 from harness.serving.engines import DISTRIBUTIONS, NO_CUT, ServedCheckpoint, needed
 
@@ -63,7 +64,7 @@ class Solver:
         top_p: float,
         max_new_tokens: int,
         on_progress: Callable[[int], None] = lambda done: None,
-    ) -> list[list[Sample]]:
+    ) -> list[list[Completion]]:
         """Return n answers to each conversation, in order; none to one that is too long."""
         requests = self._renderer.requests(
             conversations, n=n, seed=seed, max_new_tokens=max_new_tokens
@@ -75,14 +76,14 @@ class Solver:
         places = {one.position: _address(one, sampling) for one in requests}
         kept = {position: self._kept.get(place) for position, place in places.items()}
         found: Answered = {
-            position: [Sample(text, count, tuple(tokens)) for text, count, tokens in samples]
+            position: [Completion(text, n_tokens) for text, n_tokens, *_ in samples]
             for position, samples in kept.items()
             if samples is not None
         }
 
         def deliver(answered: Answered) -> None:
             for position, samples in answered.items():
-                self._kept.put(places[position], [astuple(sample) for sample in samples])
+                self._kept.put(places[position], [(one.text, one.n_tokens) for one in samples])
             found.update(answered)
             on_progress(len(found))
 

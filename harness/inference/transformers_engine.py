@@ -23,7 +23,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from harness.errors import HarnessError
-from harness.inference.request import Answered, Renderer, Request, Sample, Sampling
+from harness.inference.request import Answered, Renderer, Request, Sampling
 from harness.models.loading import (
     batches_by_length,
     fastest_device,
@@ -31,7 +31,7 @@ from harness.models.loading import (
     on_fast_kernels,
     pad,
 )
-from harness.models.policy import decode
+from harness.models.policy import Completion, decode
 
 
 @contextmanager
@@ -84,7 +84,7 @@ class TransformersEngine:
             answers = self._answers(together, sampling)
             deliver({one.position: own for one, own in zip(together, answers, strict=True)})
 
-    def _answers(self, batch: Sequence[Request], sampling: Sampling) -> list[list[Sample]]:
+    def _answers(self, batch: Sequence[Request], sampling: Sampling) -> list[list[Completion]]:
         """Return a batch's answers, sampled in as many parts as memory requires."""
         number = sum(len(one.seeds) for one in batch)
         if number <= self._fits:
@@ -106,7 +106,7 @@ class TransformersEngine:
             return [*answers[0], *answers[1]]
         return [[*answers[0][0], *answers[1][0]]]
 
-    def _sampled(self, batch: Sequence[Request], sampling: Sampling) -> list[list[Sample]]:
+    def _sampled(self, batch: Sequence[Request], sampling: Sampling) -> list[list[Completion]]:
         n, longest = len(batch[0].seeds), max(one.room for one in batch)
         device = str(self.model.device)
         ids, mask = pad(self._renderer.tokenizer, [one.tokens for one in batch], "left", device)
@@ -124,8 +124,8 @@ class TransformersEngine:
             top_p=sampling.top_p,
             uniforms=torch.from_numpy(np.stack(uniforms)).to(device),
         )
-        cut = [tuple(tokens[: batch[row // n].room]) for row, tokens in enumerate(answers)]
-        samples = [Sample(self._renderer.text(tokens), len(tokens), tokens) for tokens in cut]
+        cut = [tokens[: batch[row // n].room] for row, tokens in enumerate(answers)]
+        samples = [Completion(self._renderer.text(tokens), len(tokens)) for tokens in cut]
         return [samples[row : row + n] for row in range(0, len(samples), n)]
 
 

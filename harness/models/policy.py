@@ -48,7 +48,7 @@ class Completion:
     n_tokens: int
     """Number of tokens sampled, excluding the end-of-turn token."""
     ids: tuple[int, ...] = field(default=(), compare=False, repr=False)
-    """The tokens, including the one that ended the turn; empty if sampled by a server."""
+    """The tokens, including the one that ended the turn; empty if an engine sampled them."""
 
 
 def load_policy(path: Path, device: str = "cpu") -> Checkpoint:

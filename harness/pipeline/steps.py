@@ -54,9 +54,9 @@ from harness.worlds.stage_io import (
 
 if TYPE_CHECKING:
     from harness.models.loading import Conversation
+    from harness.models.policy import Completion
     from harness.models.reward_model import Reads, Rewards
     from harness.worlds import Item
-    from harness.worlds.lookup import PolicyAnswer
 
 FUNCTIONS: Mapping[str, str] = {
     **{
@@ -404,7 +404,7 @@ def _answers(
     asked: Sequence[Item],
     conversations: Mapping[str, Conversation],
     turn: int,
-) -> dict[str, PolicyAnswer]:
+) -> dict[str, Completion]:
     groups: dict[float, list[Item]] = {}
     for item in asked:
         groups.setdefault(temperature_of(ctx.settings["temperature"], item.category), []).append(
@@ -412,7 +412,7 @@ def _answers(
         )
     from harness.models.policy import Completion
 
-    found: dict[str, PolicyAnswer] = {}
+    found: dict[str, Completion] = {}
     for temperature, items in groups.items():
         answers = ask(
             [conversations[item.item_id] for item in items],

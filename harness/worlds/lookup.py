@@ -41,12 +41,9 @@ from harness.worlds.real.world import EndpointCreation, HubPrompts, HubRuntime, 
 from harness.worlds.stage_io import progress_callback, write_json
 
 if TYPE_CHECKING:
-    from harness.inference.request import Sample
     from harness.inference.solver import Solver
     from harness.models.loading import Conversation
     from harness.models.policy import Completion
-
-    PolicyAnswer = Completion | Sample
 
 STAGES = {
     "topics": "harness.worlds.real.scoring:topics_stage",
@@ -138,7 +135,7 @@ class Ask:
         n: int,
         seed: int,
         temperature: float | None = None,
-    ) -> Sequence[Sequence[PolicyAnswer]]:
+    ) -> Sequence[Sequence[Completion]]:
         """Return n answers per conversation, in order; none for one that is too long."""
         s = self.ctx.settings
         sampling: dict[str, Any] = {name: s[name] for name in ("top_p", "max_new_tokens")}

@@ -15,9 +15,10 @@ from judge_stand_in import StandIn
 
 from harness.endpoint.access import model_of
 from harness.errors import HarnessError, UserError
-from harness.inference.request import Answered, Request, Sample, Sampling, seed_of
+from harness.inference.request import Answered, Request, Sampling, seed_of
 from harness.inference.served import CompletionsEngine
 from harness.inference.solver import Solver, Start, started
+from harness.models.policy import Completion
 from harness.registry.serving import Served
 from harness.serving.engines import environment
 
@@ -143,7 +144,7 @@ def test_an_endpoint_is_reached_with_its_key_and_by_the_policys_name(
         keep = tmp_path / "keep"
         monkeypatch.setenv("HARNESS_SOLVER_URL", url)
 
-        def asked_at(model: str) -> list[list[Sample]]:
+        def asked_at(model: str) -> list[list[Completion]]:
             at = model_of("policy", model)
             asks = start(policy_path, keep, identity="endpoint", endpoint=at)
             with Solver(policy_path, asks, keep) as solving:
@@ -203,7 +204,7 @@ def test_an_answer_that_cannot_be_read_is_one_sentence(
 def test_half_an_emoji_in_an_answer_can_be_written() -> None:
     with StandIn(lambda sent: {"choices": [{"text": " cut \ud83d"}]}) as server:
         [[answer]] = asked_at(server.url).values()
-    assert answer == Sample("cut \ufffd", 2)
+    assert answer == Completion("cut \ufffd", 2)
 
 
 def test_an_endpoint_that_refuses_the_key_is_told_without_the_key(
