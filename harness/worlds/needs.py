@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from importlib.util import find_spec
 from typing import cast
 
@@ -97,15 +98,16 @@ class Demand:
         if any(
             isinstance(v, str) and files.has(v) for s in self.stages for v in s.settings.values()
         ):
-            found += _missing_world()
+            found += _checked("embedded world", files.check, "type `harness micro build`")
         for model in self.models:
             found += _missing_model(model)
         for pool in self.pools:
-            found += _missing_pool(self.profile, pool)
+            found += _checked("prompts", partial(_check_pool, self.profile, pool))
         for identity in self.benchmarks:
             found += _missing_benchmark(identity)
         for role, model in self.endpoints:
-            found += _missing_endpoint(role, model)
+            # As far as can be told without a request.
+            found += _checked(f"{role} {model}", partial(model_of, role, model))
         return list(dict.fromkeys(found))
 
     def unavailable(self) -> list[str]:
@@ -225,11 +227,12 @@ def _missing_engine(engine: str) -> Iterator[Missing]:
         yield Missing(what=what, why="not installed here", do=do)
 
 
-def _missing_world() -> Iterator[Missing]:
+def _checked(what: str, check: Callable[[], object], do: str = "") -> Iterator[Missing]:
+    """Yield what a check refuses, with what to do about it: as given, or as the refusal says."""
     try:
-        files.check()
+        check()
     except HarnessError as error:
-        yield Missing(what="embedded world", why=str(error), do="type `harness micro build`")
+        yield Missing(what=what, why=str(error), do=do) if do else Missing.because(what, error)
 
 
 def _missing_model(model: str) -> Iterator[Missing]:
@@ -241,16 +244,14 @@ def _missing_model(model: str) -> Iterator[Missing]:
         yield Missing(what=f"model {name}", why="not on this machine", do=do)
 
 
-def _missing_pool(profile: Profile, settings: Settings) -> Iterator[Missing]:
-    try:
-        size = prompts.size_of(settings)
-        if size is None:
-            do = f"type `harness download --profile {profile.asked_as}`"
-            yield Missing(what="prompts", why=f"{settings['source']} is not on this machine", do=do)
-        else:
-            prompts.cut(settings, size)
-    except HarnessError as error:
-        yield Missing.because("prompts", error)
+def _check_pool(profile: Profile, settings: Settings) -> None:
+    size = prompts.size_of(settings)
+    if size is None:
+        raise HarnessError(
+            f"{settings['source']} is not on this machine; type `harness download --profile "
+            f"{profile.asked_as}`"
+        )
+    prompts.cut(settings, size)
 
 
 def _missing_benchmark(identity: str) -> Iterator[Missing]:
@@ -258,14 +259,6 @@ def _missing_benchmark(identity: str) -> Iterator[Missing]:
     if digest == models.NOT_DOWNLOADED:
         why, do = f"no files at {benchmarks.folder_of(place)}", benchmarks.fetch_line(place)
         yield Missing(what=f"benchmark {benchmarks.name_in(place)}", why=why, do=f"type {do}")
-
-
-def _missing_endpoint(role: ServedRole, model: str) -> Iterator[Missing]:
-    """Yield a model that cannot be asked, as far as can be told without a request."""
-    try:
-        model_of(role, model)
-    except HarnessError as error:
-        yield Missing.because(f"{role} {model}", error)
 
 
 def download(demand: Demand, say: Callable[[str], None]) -> list[str]:
