@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from harness.errors import HarnessError
 from harness.runtime.stage import StageContext
 
 Rows = list[dict[str, Any]]
@@ -91,7 +92,12 @@ def drawn(
     order = np.random.default_rng(seed).permutation(len(pool))
     found = {int(i): pool[i] for i in order[first : first + human]}
     order = np.random.default_rng(seed).permutation(len(others))
-    return found | {len(pool) + int(i): others[i] for i in order[: count - human]}
+    found |= {len(pool) + int(i): others[i] for i in order[: count - human]}
+    if len(found) < count:
+        raise HarnessError(
+            f"`{settings['source']}` has too few prompts for {count} from position {first}"
+        )
+    return found
 
 
 def read_rewards(folder: Path) -> tuple[list[str], NDArray[np.float64]]:

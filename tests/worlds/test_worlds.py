@@ -96,7 +96,7 @@ def test_the_embedded_runtime_reads_what_settings_mean() -> None:
     assert HubRuntime().prompt_metrics() == {}
     source = files.card().identity("prompts")
     asked: Any = {"source": source, "seed": 0, "first": 2300, "count": 200}
-    with pytest.raises(ValueError, match="prompts 2300 to 2500 of a pool of 2400"):
+    with pytest.raises(HarnessError, match="too few prompts for 200 from position 2300"):
         runtime.human_prompts(asked)
     with pytest.raises(HarnessError, match="has no creator `micro-3/other`; use one of evol_"):
         runtime.evolver({"creator": "micro-3/other"})

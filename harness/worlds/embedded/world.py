@@ -148,12 +148,7 @@ class EmbeddedRuntime:
             texts.read_prompts(files.resolve(str(settings[name]))) if name in settings else []
             for name in ("source", "off_target")
         )
-        found = stage_io.drawn(settings, pool, others)
-        first, count = (cast(int, settings[name]) for name in ("first", "count"))
-        if len(found) < count:
-            size = len(pool) + len(others)
-            raise ValueError(f"prompts {first} to {first + count} of a pool of {size}")
-        return found
+        return stage_io.drawn(settings, pool, others)
 
     def evolver(
         self, settings: Mapping[str, Json], done: Callable[[int], None] | None = None

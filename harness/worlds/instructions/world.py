@@ -11,7 +11,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -143,13 +143,7 @@ def human_prompts(settings: Mapping[str, Json]) -> dict[int, str]:
         texts_of(str(settings[name])) if name in settings else ()
         for name in ("source", "off_target")
     )
-    found = stage_io.drawn(settings, pool, others)
-    first, count = (cast(int, settings[name]) for name in ("first", "count"))
-    if len(found) < count:
-        raise HarnessError(
-            f"`{settings['source']}` has too few prompts for {count} from position {first}"
-        )
-    return found
+    return stage_io.drawn(settings, pool, others)
 
 
 def evolver(settings: Mapping[str, Json], resolve: Callable[[str], Path]) -> Evolver:
