@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from functools import lru_cache
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -77,7 +76,7 @@ def benchmark_identity(name: str, declared: Declared) -> str:
         )
     if not folder_of(place).is_dir():
         return f"{place}@{NOT_DOWNLOADED}"
-    benchmark, digest = _read_at(folder_of(place))
+    benchmark, digest = _read(folder_of(place))
     there, said = len(benchmark.questions), declared.items
     if there != said:
         raise UserError(
@@ -116,7 +115,7 @@ def benchmark_of_identity(identity: str) -> Benchmark:
             f"the files of {place} are not on this machine; type {fetch_line(place)}, and plan the "
             "run again"
         )
-    benchmark, found = _read_at(folder_of(place))
+    benchmark, found = _read(folder_of(place))
     if found != digest:
         raise UserError(
             f"the files in {folder_of(place)} are not those that this run was planned with; put "
@@ -159,14 +158,8 @@ def name_in(identity: str) -> str:
     return benchmark_name(identity.partition("@")[0])
 
 
-def _read_at(folder: Path) -> tuple[Benchmark, str]:
-    """Return the benchmark in a folder and its digest; cached until a file changes."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    return _read(folder, tuple((str(f), f.stat().st_size, f.stat().st_mtime_ns) for f in files))
-
-
-@lru_cache(maxsize=8)
-def _read(folder: Path, _stamp: tuple[tuple[str, int, int], ...]) -> tuple[Benchmark, str]:
+def _read(folder: Path) -> tuple[Benchmark, str]:
+    """Return the benchmark in a folder and its digest."""
     found = class_of(folder.name).load(folder)
     return found, found.digest[:DIGITS]
 
