@@ -40,7 +40,7 @@ INSTRUCTIONS = "instructions"
 
 class PromptSettings(Strict):
     source: str
-    """A dataset on the Hub (`owner/name`), or a path to a `.jsonl` or `.parquet` file, each with a
+    """A dataset on the Hub (`owner/name`), or a path to a `.jsonl` file, each with a
     `prompt` column; or `world` for the embedded one's, or `instructions` for prompts with
     instructions that can be checked. A relative path is resolved against the current folder, then
     against the work folder."""

@@ -42,13 +42,13 @@ def pool_settings(prompts: PromptSettings) -> dict[str, Json]:
     source, path = prompts.source, Path(prompts.source)
     if not path.exists() and (work_dir() / path).exists():
         path = work_dir() / path
-    if path.suffix in (".jsonl", ".parquet"):
+    if path.suffix == ".jsonl":
         name = _keep(read_local(path, prompts.splits))
         return {"source": f"local@{name[:DIGITS]}", "pool": {"digest": name}}
     if not _HUB_NAME.fullmatch(source):
         raise UserError(
-            f"`{source}` is not a source of prompts; give a .jsonl or .parquet file, or a data set "
-            "of the hub as owner/name"
+            f"`{source}` is not a source of prompts; give a .jsonl file, or a data set of the "
+            "hub as owner/name"
         )
     if prompts.revision is None or not prompts.splits:
         raise UserError(
@@ -96,21 +96,16 @@ def read_local(path: Path, splits: Sequence[str] = ()) -> list[str]:
         raise UserError(f"{path} is a single file and has no splits; leave `prompts.splits` out")
     if not path.is_file():
         raise UserError(f"there are no prompts at {path}; correct `prompts.source`")
-    if path.suffix == ".jsonl":
-        return _checked((row.get(COLUMN) for row in read_records(path)), str(path))
-    return _checked(_read_parquet(path), str(path))
+    return _checked((row.get(COLUMN) for row in read_records(path)), str(path))
 
 
 def _kept(name: str) -> list[str] | None:
     """Return the texts with a digest from the work folder, or None if they are not there."""
     path = _copy_of(name)
-    if not path.is_file():
-        return None
-    try:
-        texts = _read_parquet(path)
-    except UserError:
-        return None
-    return texts if _digest_of(texts) == name else None
+    with suppress(UserError):  # it is not there, or damaged
+        texts = read_local(path)
+        return texts if _digest_of(texts) == name else None
+    return None
 
 
 def _keep(texts: Sequence[str]) -> str:
@@ -118,15 +113,10 @@ def _keep(texts: Sequence[str]) -> str:
 
     Failing to write is not an error: a run checks for the copy before its first stage.
     """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     name = _digest_of(texts)
     if _kept(name) is None:
-        whole = pa.BufferOutputStream()
-        pq.write_table(pa.table({COLUMN: list(texts)}), whole)
         with suppress(OSError):
-            write_whole(_copy_of(name), whole.getvalue().to_pybytes())
+            write_whole(_copy_of(name), "".join(json.dumps({COLUMN: t}) + "\n" for t in texts))
     return name
 
 
@@ -135,20 +125,7 @@ def _digest_of(texts: Sequence[str]) -> str:
 
 
 def _copy_of(name: str) -> Path:
-    return work_dir() / "prompts" / f"{name}.parquet"
-
-
-def _read_parquet(path: Path) -> list[Any]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        return list(pq.read_table(path, columns=[COLUMN]).column(COLUMN).to_pylist())
-    except (pa.ArrowException, KeyError, OSError, UnicodeError) as error:
-        reason = error_in_a_line(error)
-        raise UserError(
-            f"{path} is not a Parquet file with a column `{COLUMN}`: {reason}"
-        ) from error
+    return work_dir() / "prompts" / f"{name}.jsonl"
 
 
 def _load(source: str, splits: Sequence[str], revision: str) -> list[str]:

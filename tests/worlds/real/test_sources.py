@@ -42,12 +42,6 @@ def jsonl(folder: Path, texts: Sequence[Any] = TEXTS) -> Path:
     return path
 
 
-def parquet(folder: Path, texts: Sequence[Any] = TEXTS) -> Path:
-    path = folder / "prompts.parquet"
-    pq.write_table(pa.table({"prompt": list(texts), "chosen": ["x"] * len(texts)}), path)
-    return path
-
-
 def data_set(folder: Path) -> Path:
     """A folder laid out as the data set of the hub is."""
     root = folder / "ultrafeedback"
@@ -70,12 +64,14 @@ def prompts(source: Path | str, **fields: Any) -> PromptSettings:
     return PromptSettings(source=str(source), available=6, **fields)
 
 
-def test_one_pool_from_two_formats(tmp_path: Path) -> None:
-    """JSON lines and Parquet: the same texts, the same identity."""
-    found = [pool_settings(prompts(path(tmp_path))) for path in (jsonl, parquet)]
-    assert found[0] == found[1]
-    assert read_pool(found[0]) == TEXTS
-    assert str(found[0]["source"]).startswith("local@")
+def test_a_pool_is_identified_by_its_texts(tmp_path: Path) -> None:
+    """Whatever else the lines have."""
+    path = jsonl(tmp_path)
+    found = pool_settings(prompts(path))
+    assert read_pool(found) == TEXTS
+    assert str(found["source"]).startswith("local@")
+    path.write_text("\n".join(json.dumps({"prompt": text}) for text in TEXTS), encoding="utf-8")
+    assert pool_settings(prompts(path)) == found
 
 
 def test_splits_are_joined_in_the_order_asked_for(tmp_path: Path) -> None:
@@ -102,9 +98,9 @@ def test_a_run_reads_what_was_planned_whatever_becomes_of_the_file(tmp_path: Pat
 def test_a_copy_that_is_damaged_is_noticed_and_made_again(tmp_path: Path) -> None:
     path = jsonl(tmp_path)
     settings = pool_settings(prompts(path))
-    (copy,) = (tmp_path / "work" / "prompts").glob("*.parquet")
+    (copy,) = (tmp_path / "work" / "prompts").glob("*.jsonl")
     for damage in (
-        lambda: parquet(copy.parent, ["other"]).replace(copy),
+        lambda: copy.write_text('{"prompt": "other"}'),
         lambda: copy.write_text("x"),
     ):
         damage()
@@ -151,7 +147,6 @@ def test_a_data_set_that_cannot_be_fetched_is_one_sentence(monkeypatch: pytest.M
         ),
         ("prompts.jsonl", b'{"prompt": 3}\n', "prompt 1 of .* is blank or no text"),
         ("prompts.jsonl", b'{"prompt": "\xe4"}\n', "Cannot read"),
-        ("prompts.parquet", b"no parquet", "not a Parquet file"),
         ("prompts.jsonl", None, "there are no prompts at"),
     ],
 )
@@ -165,9 +160,6 @@ def test_a_file_that_cannot_be_read_is_one_sentence(
 
 
 def test_other_mistakes_are_one_sentence_each(tmp_path: Path) -> None:
-    pq.write_table(pa.table({"question": ["a"]}), tmp_path / "other.parquet")
-    with pytest.raises(UserError, match="with a column `prompt`"):
-        read_local(tmp_path / "other.parquet")
     with pytest.raises(UserError, match="single file and has no splits"):
         read_local(jsonl(tmp_path), ("train",))
     with pytest.raises(UserError, match="is not a source of prompts"):
