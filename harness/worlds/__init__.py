@@ -74,6 +74,7 @@ class Prompts(Protocol):
 
     def matched(self) -> Settings | None:
         """Return what identifies prompts matched to the hard benchmark's skills, a control."""
+        return None
 
     def off_target(self) -> str:
         """Return the identity of prompts that can hardly help on the hard benchmark, a control."""
@@ -85,6 +86,7 @@ class Prompts(Protocol):
 
     def shown_word(self, word: str) -> str:
         """Return a prompt's word in the form used to measure the distance between prompts."""
+        return word
 
 
 class Creation(Protocol):
@@ -108,12 +110,14 @@ class World(Protocol):
 
     def reward_model_accuracy(self, role: RewardRole) -> float | None:
         """Return a reward model's accuracy on held-out pairs, from 0 to 1, if it was measured."""
+        return None
 
     def engine(self) -> Settings:
         """Return the engine of stages in which the policy answers; {} for this process."""
 
     def rewriter(self) -> Settings:
         """Return the request for a revision of an answer; {} if the policy knows it already."""
+        return {}
 
     def benchmark(self, name: str) -> str: ...
 
@@ -165,6 +169,7 @@ class Runtime(Protocol):
 
     def prompt_metrics(self) -> Mapping[str, Callable[[str], float]]:
         """Return the metrics of prompt text logged while a policy is trained, by name."""
+        return {}
 
     def questions(self, identity: str) -> Sequence[Item]: ...
 
@@ -175,6 +180,7 @@ class Runtime(Protocol):
 
         It takes a function that returns the policy's folder, and writes the stage's files.
         """
+        return None
 
     def judge(self, ctx: StageContext) -> None:
         """Judge answers; writes `judgments.parquet`, `scores.parquet` and `summary.json`."""

@@ -20,7 +20,9 @@ from harness.worlds import (
     Evolver,
     Item,
     Prompts,
+    Runtime,
     Topics,
+    World,
     sampling_settings,
     stage_io,
 )
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class EmbeddedPrompts:
+class EmbeddedPrompts(Prompts):
     """The pool of human prompts, and the prompts with the hard benchmark's names."""
 
     profile: Profile
@@ -75,7 +77,7 @@ class EmbeddedCreation:
 
 
 @dataclass
-class EmbeddedWorld:
+class EmbeddedWorld(World):
     """The embedded world's parts, each identified by version, name and digest."""
 
     profile: Profile
@@ -94,9 +96,6 @@ class EmbeddedWorld:
         if self.profile.engine == "transformers":
             return {}
         return {"engine": identity(self.profile.engine), "dtype": self.profile.dtype}
-
-    def rewriter(self) -> dict[str, Json]:
-        return {}  # the embedded policy knows one revision request (`language.REVISE`)
 
     def benchmark(self, name: str) -> str:
         if name == texts.DOWNSTREAM:
@@ -132,7 +131,7 @@ def category_of_first_operation(prompt: str) -> str:
     return NO_TOPIC if task is None else task.operations[0].category
 
 
-class EmbeddedRuntime:
+class EmbeddedRuntime(Runtime):
     def resolve(self, identity: str) -> Path:
         return files.resolve(identity)
 
@@ -166,9 +165,6 @@ class EmbeddedRuntime:
         if files.name_of(identity) == texts.DOWNSTREAM:
             return texts.downstream_items()
         return texts.read_items(files.resolve(identity))
-
-    def own_answering(self, identity: str) -> None:
-        return None
 
     def judge(self, ctx: StageContext) -> None:
         """Judge answers with the oracle, or by exact match for downstream questions."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from harness import worlds
 from harness.errors import HarnessError, UserError
 from harness.registry.profile import INSTRUCTIONS, Profile
 from harness.runtime.stage import Json, StageContext
@@ -69,7 +70,7 @@ def texts_of(identity: str) -> tuple[str, ...]:
     return prompts(part, int(count))
 
 
-class Prompts:
+class Prompts(worlds.Prompts):
     """The pool of prompts, cut by seed as a data set of the hub is."""
 
     def __init__(self, profile: Profile) -> None:
@@ -77,9 +78,6 @@ class Prompts:
 
     def identity(self) -> Settings:
         return {"source": self._source()}
-
-    def matched(self) -> Settings | None:
-        return None
 
     def off_target(self) -> str:
         """Return the identity of prompts of the kinds that the benchmark lacks."""
@@ -91,9 +89,6 @@ class Prompts:
 
     def pool(self) -> tuple[list[str], str]:
         return list(prompts("prompts", self._count())), self._source()
-
-    def shown_word(self, word: str) -> str:
-        return word
 
     def _count(self) -> int:
         return self.profile.x * self.profile.prompts.available

@@ -19,7 +19,6 @@ from harness.eva.evolving import OwnCreator, own_method, plugin_settings
 from harness.extensions import CREATORS, REWARDS
 from harness.project import work_dir
 from harness.registry.profile import INSTRUCTIONS, REWARD_JUDGE, WORLD, Profile
-from harness.registry.recipe import RewardRole
 from harness.registry.serving import Served, ServedRole
 from harness.runtime.stage import Json, StageContext, fingerprint_of
 from harness.serving.engines import identity as engine_identity
@@ -29,8 +28,10 @@ from harness.worlds import (
     Evolver,
     Item,
     Prompts,
+    Runtime,
     Settings,
     Topics,
+    World,
     sampling_settings,
 )
 from harness.worlds.instructions import world as instructions
@@ -59,7 +60,7 @@ for is from the paper (appendix H.2.1)."""
 
 
 @dataclass
-class HubPrompts:
+class HubPrompts(Prompts):
     """The source of a profile's human prompts: a dataset on the hub, or a file."""
 
     profile: Profile
@@ -67,9 +68,6 @@ class HubPrompts:
     def identity(self) -> Settings:
         cut: Settings = {"x": self.profile.x, "pieces": self.profile.prompts.available}
         return {**self._pool(), **cut}
-
-    def matched(self) -> Settings | None:
-        return None
 
     def off_target(self) -> str:
         raise UserError(f"`{self.profile.prompts.source}` has no prompts that are off target")
@@ -85,9 +83,6 @@ class HubPrompts:
     def pool(self) -> tuple[list[str], str]:
         settings = self._pool()
         return prompts.read_pool(settings), str(settings["source"])
-
-    def shown_word(self, word: str) -> str:
-        return word
 
     def _pool(self) -> Settings:
         _refuse_embedded(self.profile, "prompts.source", self.profile.prompts.source)
@@ -124,7 +119,7 @@ class EndpointCreation:
         }
 
 
-class HubWorld:
+class HubWorld(World):
     """Hub models, and benchmarks that are published or of the world `instructions`."""
 
     has_validation_prompts = False
@@ -142,9 +137,6 @@ class HubWorld:
     def reward_model(self, role: str) -> str:
         models = {str(known): model for known, model in self.profile.reward_models.items()}
         return self._reward(models[role])
-
-    def reward_model_accuracy(self, role: RewardRole) -> float | None:
-        return None
 
     def engine(self) -> Settings:
         engine = engine_identity(self.profile.engine)
@@ -228,7 +220,7 @@ def _read_topics(folder: Path) -> list[tuple[str, str]]:
     return [(row["prompt_id"], row["topic"] or NO_TOPIC) for row in rows]
 
 
-class HubRuntime:
+class HubRuntime(Runtime):
     """Loads hub models, and queries those at endpoints."""
 
     def resolve(self, identity: str) -> Path:
@@ -267,9 +259,6 @@ class HubRuntime:
             else OwnCreator(own, why_unusable, partial(creator.replied, generator))
         )
         return Evolver(writer, creator.at_once(served, done), served.client)
-
-    def prompt_metrics(self) -> Mapping[str, Callable[[str], float]]:
-        return {}
 
     def questions(self, identity: str) -> Sequence[Item]:
         return benchmarks.questions_of(identity)
