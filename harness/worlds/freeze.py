@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from harness.eva.evolving import Prompt, Rewriter, evolve
 from harness.eva.informativeness import informativeness, select, weights
 from harness.eva.pairs import best_against_worst, mix
 from harness.registry.profile import Profile
@@ -46,6 +47,13 @@ def sizes(profile: Profile, others: Any = None) -> dict[str, str]:
     """Return the digests of a profile's parts, without `others`: settings, as pydantic excludes."""
     found = profile.model_dump(mode="json", include=set(SIZES), exclude=others)
     return {f"profile {name}": digest(found[name]) for name in SIZES}
+
+
+def rewrites(prompts: Sequence[str], creator: Rewriter) -> str:
+    """Return the digest of a creator's rewrites of prompts."""
+    starts = [Prompt(f"h{place}", text) for place, text in enumerate(prompts)]
+    made = evolve(starts, creator, evolutions=4, retries=2, seed=0)
+    return digest([child.prompt for child in made.prompts])
 
 
 METRICS = ("a_min", "a_avg", "a_dis", "var", "mean", "mean_inv", "a_min_inv", "uniform")

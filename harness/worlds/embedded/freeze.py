@@ -6,14 +6,13 @@ import re
 from pathlib import Path
 from typing import get_args
 
-from harness.eva.evolving import Prompt, evolve
 from harness.registry.profile import Profile
 from harness.registry.recipe import Choice, Reach
 from harness.worlds.embedded import choosing, files, texts
 from harness.worlds.embedded import language as lang
 from harness.worlds.embedded.creator import METHODS, EmbeddedCreator
 from harness.worlds.embedded.judge import JUDGES, GivenAnswer
-from harness.worlds.freeze import digest, method, sizes
+from harness.worlds.freeze import digest, method, rewrites, sizes
 
 SAMPLED = 200
 """Number of human prompts rewritten and chosen from, and of benchmark items judged."""
@@ -32,9 +31,10 @@ def parts(profile: Profile) -> dict[str, str]:
     # Synthetic accuracies: 0.0 to 0.9 in steps of 0.1, cycling over the names by rank.
     taught = choosing.taught_by_name({name: at % 10 / 10 for at, name in enumerate(texts.RANKED)})
     names = [choosing.names_of(text) for text in human]
-    rewritten = {
-        **{f"creator {scheme}": (scheme, "topic") for scheme in METHODS},
-        **{f"reach {reach}": ("evol_instruct", reach) for reach in get_args(Reach)},
+    own = METHODS["evol_instruct"]
+    creators = {
+        **{f"creator {scheme}": EmbeddedCreator(METHODS[scheme], "topic") for scheme in METHODS},
+        **{f"reach {reach}": EmbeddedCreator(own, reach) for reach in get_args(Reach)},
     }
     chosen = {
         choice: choosing.choose(names, taught, SAMPLED // 4, choice) for choice in get_args(Choice)
@@ -42,20 +42,12 @@ def parts(profile: Profile) -> dict[str, str]:
     judged = {name: _judged(name, folder / card.assets[name]["path"]) for name in JUDGES}
     return {
         **{f"file {name}": asset["sha256"] for name, asset in card.assets.items()},
-        **{name: digest(_rewrites(human, *by)) for name, by in rewritten.items()},
+        **{name: rewrites(human, creator) for name, creator in creators.items()},
         **{f"oracle {choice}": digest(places) for choice, places in chosen.items()},
         **{f"judge {name}": digest(judgments) for name, judgments in judged.items()},
         **sizes(profile, OTHERS),
         **method(),
     }
-
-
-def _rewrites(human: list[str], scheme: str, reach: Reach) -> list[str]:
-    starts = [Prompt(f"h{place}", text) for place, text in enumerate(human)]
-    creator = EmbeddedCreator(METHODS[scheme], reach)
-    return [
-        child.prompt for child in evolve(starts, creator, evolutions=4, retries=2, seed=0).prompts
-    ]
 
 
 def _judged(name: str, path: Path) -> list[str]:

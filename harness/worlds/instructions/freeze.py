@@ -6,9 +6,8 @@ rewards of fixed answers, the policy's weights, and the profile's hyperparameter
 
 from __future__ import annotations
 
-from harness.eva.evolving import Prompt, evolve
 from harness.registry.profile import Profile
-from harness.worlds.freeze import digest, method, sizes
+from harness.worlds.freeze import digest, method, rewrites, sizes
 from harness.worlds.instructions.creator import METHODS, RuleCreator
 from harness.worlds.instructions.kinds import KINDS
 from harness.worlds.instructions.rules import RULES, task_of
@@ -23,18 +22,12 @@ def parts(profile: Profile) -> dict[str, str]:
     human = prompts("prompts", SAMPLED)
     return {
         **{f"prompts {name}": digest(prompts(name, 10 * SAMPLED)) for name in PARTS},
-        **{f"creator {method}": digest(_rewrites(human, method)) for method in METHODS},
+        **{f"creator {name}": rewrites(human, RuleCreator(METHODS[name])) for name in METHODS},
         "rewards": digest([RULES.score(prompt, _answers(prompt)) for prompt in human]),
         "policy": identity(),
         **sizes(profile),
         **method(),
     }
-
-
-def _rewrites(human: tuple[str, ...], method: str) -> list[str]:
-    starts = [Prompt(f"h{place}", text) for place, text in enumerate(human)]
-    made = evolve(starts, RuleCreator(METHODS[method]), evolutions=4, retries=2, seed=0)
-    return [child.prompt for child in made.prompts]
 
 
 def _answers(prompt: str) -> list[str]:
