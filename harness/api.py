@@ -92,9 +92,15 @@ def evaluate(
     from harness.worlds.real import evaluating
 
     load_plugins()
-    files = {"answers": answers, "judgments": judgments, "data": data}
-    paths = {name: None if file is None else Path(file) for name, file in files.items()}
-    done = evaluating.evaluate(benchmark, **paths, model=model, judge=judge, budget_usd=budget_usd)
+    done = evaluating.evaluate(
+        benchmark,
+        answers=None if answers is None else Path(answers),
+        model=model,
+        judge=judge,
+        judgments=None if judgments is None else Path(judgments),
+        data=None if data is None else Path(data),
+        budget_usd=budget_usd,
+    )
     if track:
         mlflow = Mlflow(project.work_dir(), lambda warning: None)
         mlflow.attempt(lambda: evaluation_records(done.kept()))

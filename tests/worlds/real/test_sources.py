@@ -99,11 +99,8 @@ def test_a_copy_that_is_damaged_is_noticed_and_made_again(tmp_path: Path) -> Non
     path = jsonl(tmp_path)
     settings = pool_settings(prompts(path))
     (copy,) = (tmp_path / "work" / "prompts").glob("*.jsonl")
-    for damage in (
-        lambda: copy.write_text('{"prompt": "other"}'),
-        lambda: copy.write_text("x"),
-    ):
-        damage()
+    for damage in ('{"prompt": "other"}', "x"):
+        copy.write_text(damage)
         with pytest.raises(HarnessError, match="are not what they were"):
             read_pool(settings)
         assert pool_settings(prompts(path)) == settings
