@@ -40,7 +40,9 @@ FILES = (
 )
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
-FOLDERS = (".ci", "ablations", "benchmarks", "docs", "experiments", "harness", "results", "tests")
+FOLDERS = (
+    ".ci", "ablations", "benchmarks", "docs", "experiments", "harness", "results", "tests", "tools",
+)  # fmt: skip
 
 MAIN_COMMAND = (
     "python3 -m venv .venv && . .venv/bin/activate && "

@@ -6,7 +6,7 @@ folder that transformers loads, differs from the published model:
 
 - the weights were rounded to four bits;
 - the GGUF file does not say that digits are split one by one, so the tokenizer is told again;
-- it was warmed up on a few demonstrations (see `warm_up`): adapters beside this file are added;
+- it was warmed up on a few demonstrations (`tools/warm_up.py`), as adapters beside this file;
 - the template has no system prompt, ends the last turn at the end-of-turn token, and does not end a
   message that is marked `open` (an answer that was cut off by the limit of tokens).
 """

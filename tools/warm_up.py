@@ -1,4 +1,6 @@
-"""The warm-up of the package's model: a few demonstrations of short answers, by rule.
+"""Make the warm-up of the package's model: a few demonstrations of short answers, by rule.
+
+    python tools/warm_up.py warm_up.safetensors
 
 As it comes, the model ends one answer in four within the limit of tokens, never follows some kinds
 of instruction, and a training then mostly teaches it to end or never to end. The policy
@@ -7,20 +9,35 @@ wrote about a subject, changed by rule so that it follows the instructions of a 
 instructions is ignored, so that much remains to be learned. The subjects are those of training, and
 no kind is shown that training never sees.
 
-What was learned is kept as adapters of low rank beside this file (`warm_up.safetensors`), which
-`weights` adds to the package's weights; `harness.pipeline.warm_up` makes that file again.
+What is learned is written as adapters of low rank. The file that the harness ships,
+`harness/worlds/instructions/warm_up.safetensors`, is added to the package's weights by
+`harness.worlds.instructions.weights`. Takes about ten minutes on one core, and the package peft.
 """
 
 from __future__ import annotations
 
 import random
+import sys
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
+import torch
+from datasets import Dataset
+from safetensors.torch import save_file
+from trl import SFTConfig, SFTTrainer
+
+from harness.models.loading import fast_training, load_model, load_tokenizer
+from harness.models.policy import generate
+from harness.registry.training import Lora
+from harness.training.placement import Placement
 from harness.worlds.instructions.kinds import SEEN, Instruction, words
 from harness.worlds.instructions.rules import is_text
 from harness.worlds.instructions.tasks import FORMS, VERSION, Task, draw, subjects_of
+from harness.worlds.instructions.weights import MODULES, folder
 
+RANK, LEARNING_RATE, BATCH, MAX_LENGTH = 4, 1.5e-3, 8, 160
 TASKS, ANSWERS, DEMONSTRATIONS = 480, 4, 900
 IGNORED = 0.25
 """Share of the instructions that a demonstration does not follow."""
@@ -120,8 +137,6 @@ def demonstrations(texts: list[tuple[Task, str]], count: int) -> list[tuple[str,
 
 def short_texts(policy: Path) -> list[tuple[Task, str]]:
     """Return texts in one sentence that a policy wrote to its end, each about its subject."""
-    from harness.models.policy import generate
-
     rng = random.Random(f"{VERSION}/texts")
     tasks = [Task(rng.choice(FORMS), rng.choice(subjects_of("training")), ()) for _ in range(TASKS)]
     asked = [[{"role": "user", "content": f"Answer in one sentence. {task}"}] for task in tasks]
@@ -141,3 +156,57 @@ def short_texts(policy: Path) -> list[tuple[Task, str]]:
         for answer in answers
         if answer.n_tokens < LONGEST and is_text(task, answer.text)
     ]
+
+
+def train_adapters(policy: Path, pairs: Iterable[tuple[str, str]], lora: Lora, out: Path) -> None:
+    """Train on prompts with their answers for one pass; write the factors, as bfloat16.
+
+    In the file they are called `model.….lora_A.weight` and `….lora_B.weight`. The loss is on
+    answers alone.
+    """
+    place = Placement(lora=lora)
+    rows = [
+        {
+            "prompt": [{"role": "user", "content": prompt}],
+            "completion": [{"role": "assistant", "content": answer}],
+        }
+        for prompt, answer in pairs
+    ]
+    model = load_model(policy)
+    with fast_training(model), TemporaryDirectory() as scratch:
+        arguments = SFTConfig(
+            **place.arguments(scratch),
+            num_train_epochs=1,
+            learning_rate=LEARNING_RATE,
+            lr_scheduler_type="linear",
+            per_device_train_batch_size=BATCH,
+            max_length=MAX_LENGTH,
+            warmup_steps=5,
+            seed=0,
+            optim="adamw_torch",
+        )
+        trainer = SFTTrainer(
+            model,
+            arguments,
+            train_dataset=Dataset.from_list(rows),
+            processing_class=load_tokenizer(policy),
+            peft_config=place.adapters(),
+        )
+        trainer.train()
+    learned = {
+        name.removeprefix("base_model.model.").replace(".default", ""): value
+        for name, value in trainer.model.state_dict().items()
+        if "lora_" in name
+    }
+    save_file({name: value.to(torch.bfloat16).contiguous() for name, value in learned.items()}, out)
+
+
+def main(out: Path) -> None:
+    """Write the adapters, after 113 steps on the demonstrations."""
+    policy = folder(warmed_up=False)
+    pairs = demonstrations(short_texts(policy), DEMONSTRATIONS)
+    train_adapters(policy, pairs, Lora(rank=RANK, alpha=RANK, targets=MODULES), out)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
