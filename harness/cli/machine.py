@@ -1,26 +1,22 @@
-"""`doctor`, `download` and `micro`: what this machine lacks, downloads and builds."""
+"""`doctor` and `download`: what this machine lacks, and fetching it."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from harness.cli import common
 from harness.cli.common import console, emit, print_json, text_table, unbroken
-from harness.errors import HarnessError, UserError
+from harness.errors import UserError
 from harness.project import work_dir
 from harness.selection.names import DEFAULT_PROFILE
 from harness.strict import Output
 from harness.words import counted
 from harness.worlds.needs import Missing
-
-if TYPE_CHECKING:
-    from harness.worlds.embedded.files import Card
 
 TableArgument = Annotated[
     str | None, common.argument("TABLE", "Only what the rest of this table or group needs.")
@@ -29,20 +25,8 @@ OneProfileOption = Annotated[
     str | None,
     common.option("--profile", "NAME", "What is missing for this profile, one per line."),
 ]
-OutputOption = Annotated[
-    Path | None,
-    common.option("--output", "DIR", "Where to write.", default="`world` in the work folder"),
-]
 
 app = typer.Typer(rich_markup_mode=None)
-micro = typer.Typer(
-    name="micro",
-    cls=common.Verbs,
-    help="The embedded world that the profile `micro` runs in.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
-app.add_typer(micro)
 
 
 class Readiness(Output):
@@ -161,62 +145,3 @@ def _profiles(found: Doctor) -> Iterator[Any]:
     yield text_table(("profile", "scale", "on this machine"), rows)
     yield unbroken("\nWhat is missing: harness doctor --profile NAME")
     yield unbroken(f"The work folder is {found.work_dir}.")
-
-
-@micro.command("build", epilog="Example: harness micro build --output my-world")
-def build(
-    output: OutputOption = None, seed: common.SeedOption = 0, as_json: common.JsonOption = False
-) -> None:
-    """Rebuild the world's files from its seed: prompts, benchmarks, base policy, reward model.
-
-    Takes 60 to 90 minutes on 2 cores. The same processor and thread count give the same digests.
-    The shipped world is left alone: set HARNESS_WORLD to the folder to run in the rebuilt one.
-    """
-    from harness.worlds.embedded.build import build as build_world
-
-    with common.writing(work_dir() / "world" if output is None else output) as folder:
-        folder.mkdir(parents=True, exist_ok=True)
-    say = partial(console(stderr=as_json).print, soft_wrap=True)
-    card = build_world(folder, seed, say)
-    differing = _differing(card)
-    say(f"The world {card.version} is in {folder}: {_compared(differing)}.")
-    if as_json:
-        print_json({"version": card.version, "folder": str(folder), "differing": differing})
-
-
-@micro.command("freeze", epilog="Example: harness micro freeze")
-def freeze(
-    profile: common.ProfileOption = DEFAULT_PROFILE, as_json: common.JsonOption = False
-) -> None:
-    """Write down what decides a profile's numbers, before any row of eva is run in its world.
-
-    `harness verify` fails where it has changed since, or where a published row of eva is older.
-    """
-    from harness.registry.declared import named_profile
-    from harness.worlds.profile_freeze import freeze_world
-
-    found = freeze_world(named_profile(profile))
-    emit(vars(found), as_json, lambda _: [f"Frozen at {found.at}: {len(found.parts)} parts."])
-
-
-def _differing(card: Card) -> list[str] | None:
-    """Return the rebuilt world's files that differ from the world in use; None without one."""
-    from harness.worlds.embedded import files
-
-    try:
-        known = files.card().assets
-    except HarnessError:
-        return None
-    return [
-        name
-        for name, asset in card.assets.items()
-        if asset["sha256"] != known.get(name, {}).get("sha256")
-    ]
-
-
-def _compared(differing: list[str] | None) -> str:
-    if differing is None:
-        return "there is no other to compare it with"
-    if not differing:
-        return "every file has the digest of the world in use"
-    return f"{', '.join(differing)} differ from the world in use"

@@ -37,7 +37,6 @@ COMMANDS = {
     "download": ("machine", "Download the models and data a profile needs."),
     "claims": ("report", "Judge the paper's claims from our runs."),
     "verify": ("report", "Recompute all published numbers."),
-    "micro": ("machine", "Build and inspect the embedded world of `micro`."),
     "sweep": ("sweep", "Search over settings with Optuna."),
     "evaluate": ("evaluate", "Judge answers to the paper's benchmarks, or score judgments."),
 }

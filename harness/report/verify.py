@@ -120,7 +120,7 @@ def verify_freeze(origins: Mapping[str, Any]) -> None:
         if found is None:
             continue
         freeze, now = found
-        again = f"freeze it again (harness micro freeze --profile {name}) and rerun all rows of eva"
+        again = f"freeze it again (tools/build_micro.py freeze --profile {name}), rerun eva's rows"
         if changed := freeze.changed(now):
             raise HarnessError(
                 f"the world of `{name}` was frozen at {freeze.at}, and is another now "

@@ -98,7 +98,7 @@ class Demand:
         if any(
             isinstance(v, str) and files.has(v) for s in self.stages for v in s.settings.values()
         ):
-            found += _checked("embedded world", files.check, "type `harness micro build`")
+            found += _checked("embedded world", files.check, "restore it from version control")
         for model in self.models:
             found += _missing_model(model)
         for pool in self.pools:

@@ -162,7 +162,7 @@ def test_a_damaged_world_is_missing(
     needs = by_what(says("doctor", "--profile", "micro", code=1))
     assert set(needs) == {"embedded world"}
     assert "theta0" in needs["embedded world"]["why"]
-    assert needs["embedded world"]["do"] == "type `harness micro build`"
+    assert needs["embedded world"]["do"] == "restore it from version control"
 
 
 MISSING_OF_TABLE4 = {

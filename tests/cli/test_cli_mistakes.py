@@ -125,8 +125,8 @@ def test_a_file_named_without_its_ending_is_suggested(
 @pytest.mark.parametrize(
     "command",
     ["nothing", "list --jsn", "plan", "plan table4 --seeds", "report table4 --format pdf",
-     "ui --port 0", "store path table4 dpo-1 --seed -1", "micro nothing",
-     "micro build --output caf\udce9"],
+     "ui --port 0", "store path table4 dpo-1 --seed -1", "sweep nothing",
+     "report table4 --output caf\udce9"],
 )  # fmt: skip
 def test_a_wrong_usage_is_exit_code_2(call: Any, command: str) -> None:
     result = call(*command.split())

@@ -7,7 +7,6 @@ import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +16,6 @@ from rich.cells import cell_len
 from harness.cli import common
 from harness.cli.common import print_json, text_table
 from harness.cli.main import app
-from harness.errors import HarnessError
 
 
 def test_every_verb_has_an_example_and_json_unless_it_serves_pages() -> None:
@@ -35,7 +33,7 @@ def test_every_verb_has_an_example_and_json_unless_it_serves_pages() -> None:
 
     look(typer.main.get_command(app), ())
     assert {verb for verb, options in verbs.items() if "--json" not in options} == {"ui"}
-    assert {"sync", "store path", "evaluate fetch", "micro build", "run"} <= set(verbs)
+    assert {"sync", "store path", "evaluate fetch", "run"} <= set(verbs)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +112,7 @@ def test_a_command_to_copy_is_not_wrapped(
     assert len(said) > 2
 
 
-@pytest.mark.parametrize("group", ["micro", "sweep", "evaluate"])
+@pytest.mark.parametrize("group", ["store", "sweep", "evaluate"])
 def test_the_help_of_a_group_says_all_of_what_its_commands_do(
     call: Any, monkeypatch: pytest.MonkeyPatch, group: str
 ) -> None:
@@ -142,25 +140,6 @@ def test_bash_reads_the_completion_script(process: Any) -> None:
         ["bash", "-c", f"{script}\ncomplete -p harness"], capture_output=True, text=True, check=True
     )
     assert "_harness_completion" in done.stdout
-
-
-def test_a_rebuilt_world_is_compared_with_the_one_in_use(
-    says: Any, monkeypatch: Any, tmp_path: Path
-) -> None:
-    asset = {"sha256": "1"}
-    card = SimpleNamespace(version="w", assets={"a": asset, "b": asset})
-    other = SimpleNamespace(version="v", assets={"a": asset})
-    monkeypatch.setattr("harness.worlds.embedded.build.build", lambda folder, seed, say: card)
-    for held, differing in ((other, ["b"]), (card, []), (None, None)):
-
-        def known(held: Any = held) -> Any:
-            if held is None:
-                raise HarnessError("there is no world")
-            return held
-
-        monkeypatch.setattr("harness.worlds.embedded.files.card", known)
-        built = says("micro", "build", "--output", str(tmp_path / "world"))
-        assert (built["version"], built["differing"]) == ("w", differing)
 
 
 def test_the_version_is_that_of_the_package_by_either_name() -> None:

@@ -41,8 +41,6 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "download": ("--profile micro",),
     "claims": ("table4",),
     "verify": ("",),
-    "micro build": ("--output built",),
-    "micro freeze": ("",),
     "sweep list": ("",),
     "sweep run": ("offline-evolve",),
     "sweep show": ("offline-evolve",),
@@ -115,8 +113,6 @@ def start(*_: Any, **__: Any) -> Any:
 HEAVY = (
     "harness.runtime.engine.Engine.run",
     "harness.sweep.conduct.run_sweep",
-    "harness.worlds.embedded.build.build_policy",
-    "harness.worlds.profile_freeze.freeze_world",
     "harness.worlds.real.prompts.read_pool",
     "harness.evaluation.files.fetch",
     "harness.endpoint.client.Client.ask",
@@ -252,7 +248,6 @@ WORD = st.text(st.characters(codec="utf-8", exclude_characters="\0/."), min_size
         ("report table4 --format json --output pipe", "is a device or a pipe"),
         ("evaluate mt_bench --judgments pipe", "not a regular file"),
         ("evaluate mt_bench --judgments /dev/full", "not a regular file"),
-        ("micro build --output file", "`--output file` cannot be written"),
         (f"evaluate mt_bench --answers jsonl --data {'x' * 300}", "File name too long"),
     ],
 )

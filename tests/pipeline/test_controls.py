@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import computing
 import pytest
+from build_micro import best_known_topics
 from computing import evolve_of, of
 
 from harness.errors import UserError
@@ -14,7 +15,7 @@ from harness.registry.schema import Table
 from harness.runtime import Plan, Stage, Store
 from harness.worlds.embedded import files
 from harness.worlds.embedded.choosing import names_of
-from harness.worlds.embedded.texts import TOPIC_OF, best_known_topics
+from harness.worlds.embedded.texts import TOPIC_OF
 from harness.worlds.lookup import runtime_of, world_of
 from harness.worlds.stage_io import read_prompts
 

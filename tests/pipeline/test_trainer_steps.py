@@ -1,6 +1,6 @@
 """Laws of the stages, run for real: a tiny world, two rows of table 4.
 
-The world is made by the build command's own function at a small size, so its policy has hardly
+The world is made by the build tool's own function at a small size, so its policy has hardly
 learnt anything; what is checked is what stages hand to one another, not how well it answers.
 """
 
@@ -14,8 +14,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import build_micro as build
 import numpy as np
 import pytest
+from build_micro import GENERAL, HARD, Course, PretrainConfig
 from computing import compute, given, read_json, run_stage
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 
@@ -41,12 +43,11 @@ from harness.runtime import (
     StageProgress,
     Store,
 )
-from harness.worlds.embedded import build, files, reward
+from harness.worlds.embedded import files, reward
 from harness.worlds.embedded.creator import METHODS
 from harness.worlds.embedded.language import parse
-from harness.worlds.embedded.pretrain import Course, PretrainConfig
 from harness.worlds.embedded.reward import REWARD_MODELS, RewardConfig
-from harness.worlds.embedded.texts import GENERAL, HARD, read_items
+from harness.worlds.embedded.texts import read_items
 from harness.worlds.lookup import world_of
 from harness.worlds.stage_io import PROMPT_SCHEMA, Rows, read_rows
 
@@ -67,7 +68,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, list
         patch.setattr(build, "PretrainConfig", _short_pretraining)
         patch.setattr(reward, "REWARD_MODELS", _short_reward_training())
         # Without a C++ compiler nothing is compiled, which would take longer than all else here.
-        patch.setattr("harness.worlds.embedded.pretrain.shutil.which", lambda name: None)
+        patch.setattr("harness.worlds.embedded.training.shutil.which", lambda name: None)
         build.build(folder, seed=1, on_event=said.append)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HARNESS_WORLD", str(folder))

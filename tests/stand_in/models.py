@@ -33,7 +33,7 @@ from transformers import (
 )
 
 from harness.models.loading import END_OF_TURN, silence_progress_bars, tokenize
-from harness.worlds.embedded.pretrain import IGNORED, descent, padded, reproducible
+from harness.worlds.embedded.training import IGNORED, descent, padded, reproducible
 from harness.worlds.real.creator import load_scheme
 from stand_in.server import WANTED, all_texts, demonstrations, prompts
 

@@ -109,7 +109,7 @@ def _read_card(where: Path) -> Card:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise HarnessError(
             f"the embedded world's card {path} cannot be read ({error}); restore it from version "
-            "control, or name another world, made by `harness micro build`, in HARNESS_WORLD"
+            "control, or name another world, made by `tools/build_micro.py`, in HARNESS_WORLD"
         ) from error
 
 
@@ -123,6 +123,6 @@ def _resolve(identity: str, where: Path) -> Path:
     if not digest(path).startswith(expected):
         raise HarnessError(
             f"the digest of {path} is not the one its card names; restore it from version "
-            "control, or name another world, made by `harness micro build`, in HARNESS_WORLD"
+            "control, or name another world, made by `tools/build_micro.py`, in HARNESS_WORLD"
         )
     return path

@@ -10,7 +10,7 @@ model turns, and its head reads from the last token how much better the first is
 -log sigmoid(margin). In pairwise training, a fair coin decides whether the better answer comes
 first.
 
-θ0's name embeddings are short (`pretrain.resize_names`), so what it knows of names is quick to
+θ0's name embeddings are short (`training.resize_names`), so what it knows of names is quick to
 relearn. A reward model should be stable instead, so it starts with long ones.
 
 Source: the Bradley-Terry loss of the paper's reward models (ArmoRM and Skywork reports) and its
@@ -32,9 +32,9 @@ import numpy as np
 
 from harness.runtime.stage import StageContext
 from harness.worlds import ACCURACY, BEST_OF_N
-from harness.worlds.embedded import files, pretrain
+from harness.worlds.embedded import files, training
 from harness.worlds.embedded import language as lang
-from harness.worlds.embedded.texts import Mix, attempt, draw_task, word
+from harness.worlds.embedded.texts import attempt, draw_task, word
 from harness.worlds.stage_io import Result, read_rewards, read_rows, write_json, writes
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class NoisyPair(NamedTuple):
 def draw_preference(rng: random.Random, flipped: float) -> NoisyPair:
     """Draw two attempts at one task with unequal scores; `flipped`: chance of a wrong label."""
     while True:
-        task = draw_task(rng, Mix())
+        task = draw_task(rng)
         assert task.items is not None
         answers = [lang.write_list(attempt(task.names, task.items, rng)) for _ in range(2)]
         first, second = (lang.partial_credit(answer, task.answer()) for answer in answers)
@@ -65,7 +65,7 @@ def draw_preference(rng: random.Random, flipped: float) -> NoisyPair:
 
 def encode_pair(prompt: str, first: str, second: str, ids: dict[str, int]) -> list[int]:
     """Return the token ids of a prompt followed by two answers."""
-    tokens, _ = pretrain.encode([(prompt, first)], ids)
+    tokens, _ = training.encode([(prompt, first)], ids)
     words = (lang.START, lang.MODEL, *second.split(), lang.END)
     return [*tokens, *(ids[word] for word in words)]
 
@@ -90,13 +90,13 @@ def reward_margins(model: torch.nn.Module, pairs: list[NoisyPair], device: str) 
     """Return each chosen answer's reward minus the rejected one's, shape (pairs,)."""
     ids = lang.token_ids()
     turns = [(p.prompt, p.chosen) for p in pairs] + [(p.prompt, p.rejected) for p in pairs]
-    rows = [pretrain.encode([turn], ids)[0] for turn in turns]
+    rows = [training.encode([turn], ids)[0] for turn in turns]
     chosen, rejected = _read(model, rows, device).chunk(2)
     return chosen - rejected
 
 
 def _read(model: torch.nn.Module, rows: list[list[int]], device: str) -> torch.Tensor:
-    tokens, mask = (part.to(device) for part in pretrain.padded(rows, lang.token_ids()[lang.PAD]))
+    tokens, mask = (part.to(device) for part in training.padded(rows, lang.token_ids()[lang.PAD]))
     logits: torch.Tensor = model(input_ids=tokens, attention_mask=mask).logits
     return logits[:, 0].float()
 
@@ -191,11 +191,11 @@ def fit_reward_model(
     import torch
     from transformers import AutoModelForSequenceClassification
 
-    with pretrain.reproducible(config.seed, config.threads) as device:
+    with training.reproducible(config.seed, config.threads) as device:
         model: Any = AutoModelForSequenceClassification.from_pretrained(
             policy, num_labels=1, dtype=torch.float32, attn_implementation="eager"
         )
-        pretrain.resize_names(model, pretrain.LONG)
+        training.resize_names(model, training.LONG)
         model = with_layers(model, config.layers).to(device)
         margins: Callable[..., torch.Tensor] = reward_margins
         if config.reads == "two answers":
@@ -205,8 +205,8 @@ def fit_reward_model(
             model.config.label2id = {FIRST_IS_BETTER: 0}
             order = random.Random(f"{config.seed}/{config.pairs}/order")
             margins = functools.partial(pair_margins, rng=order)
-        descend = pretrain.descent(model, config.learning_rate, config.warmup_steps, config.steps)
-        forward = pretrain.compiled(model) if config.compiled else model
+        descend = training.descent(model, config.learning_rate, config.warmup_steps, config.steps)
+        forward = training.compiled(model) if config.compiled else model
         for step, pairs in zip(range(1, config.steps + 1), training_batches(config), strict=False):
             with torch.autocast(device, dtype=torch.bfloat16):
                 leads = margins(forward, pairs, device)

@@ -1,22 +1,15 @@
-"""The texts of the embedded world: demonstrations, human prompts and benchmarks.
+"""What is known and asked about in the embedded world: names, topics and downstream questions.
 
-*Demonstrations* are conversations by a fallible demonstrator, from which the base policy learns.
-Operation names are ranked from best to least known. The demonstrator understands a name with a
-probability that falls with its rank, and otherwise takes it for one other operation, always the
-same for that name. Learning one name says nothing about another.
+The base policy learned from demonstrations by a fallible demonstrator. Operation
+names are ranked from best to least known. The demonstrator understands a name with a probability
+that falls with its rank, and otherwise takes it for one other operation, always the same for that
+name. Learning one name says nothing about another. Demonstrations, human prompts and benchmarks
+were drawn by `tools/build_micro.py`.
 
 *Topics* are 24 groups of ten names that people use together. Names are grouped by rank, with noise,
 so topics differ in how well the demonstrator knows them. Topic popularity follows Zipf's law in an
 order given by the same ranks, with independent noise. So what people ask about and what is known
 are correlated, but not closely.
-
-*Human prompts* are narrower and easier than the benchmarks, as UltraFeedback is compared with
-Arena-Hard: mostly single operations on short lists, each prompt within one topic. *Benchmarks* are
-independent of topics and the creator: they use all names equally (the general one is halfway
-between people and uniform) and a sentence pattern that people do not.
-
-*Off-target prompts* look like human ones but cover only the three best-known topics: a control with
-prompts that can hardly help on a benchmark about all 24.
 
 *Downstream questions* stand in for the paper's table 9. Their six small types share the language's
 items but none of its operations. They occur in the policy's demonstrations but in no prompt source,
@@ -33,7 +26,6 @@ import hashlib
 import json
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.worlds import Item, stage_io
@@ -93,30 +85,11 @@ def topic_of(task: Task) -> int:
     return max(own, key=own.count)
 
 
-def best_known_topics(count: int) -> tuple[int, ...]:
-    """Return the indices in `TOPICS` of the topics the demonstrator knows best."""
-    known = [sum(RELIABILITY[name] for name in topic) for topic in TOPICS]
-    return tuple(sorted(range(len(TOPICS)), key=lambda at: -known[at])[:count])
-
-
 Turn = tuple[str, str]
 """One exchange: the user's prompt and the model's answer."""
 
-
-@dataclass(frozen=True)
-class Mix:
-    follow_up: float = 0.10  # share of conversations with a second task on the first answer
-    revision: float = 0.05  # share with a request to improve the first answer
-    downstream: float = 0.08  # share of downstream questions; the rest are single tasks
-    depths: tuple[float, ...] = (0.40, 0.32, 0.18, 0.10)
-    """Shares of tasks with one operation, two, and so on."""
-    names: tuple[str, ...] = RANKED  # names used in tasks, drawn uniformly
-    lift: float = 0.0
-    """Share of the demonstrator's failures removed (0: none, 1: infallible)."""
-
-
-REVISION_LIFT = 0.5
-"""Share of the demonstrator's failures removed when it is asked to improve its answer."""
+DEPTHS = (0.40, 0.32, 0.18, 0.10)
+"""Shares of the demonstrated tasks with one operation, two, and so on."""
 
 
 def attempt(names: tuple[str, ...], items: Items, rng: random.Random, lift: float = 0.0) -> Items:
@@ -127,10 +100,12 @@ def attempt(names: tuple[str, ...], items: Items, rng: random.Random, lift: floa
     return items
 
 
-def draw_task(rng: random.Random, mix: Mix) -> Task:
+def draw_task(
+    rng: random.Random, depths: Sequence[float] = DEPTHS, names: Sequence[str] = RANKED
+) -> Task:
     """Draw a task uniformly over names and lengths, as in a broad corpus."""
-    depth = rng.choices(range(1, len(mix.depths) + 1), weights=mix.depths)[0]
-    return Task(lang.draw_items(rng, 3, 6), tuple(rng.choices(mix.names, k=depth)))
+    depth = rng.choices(range(1, len(depths) + 1), weights=depths)[0]
+    return Task(lang.draw_items(rng, 3, 6), tuple(rng.choices(names, k=depth)))
 
 
 def word(task: Task, rng: random.Random) -> str:
@@ -138,129 +113,6 @@ def word(task: Task, rng: random.Random) -> str:
     return lang.render(
         task, rng.randrange(len(lang.FRAMES if task.items is not None else lang.FOLLOW_UPS))
     )
-
-
-def demonstrate(rng: random.Random, mix: Mix) -> list[Turn]:
-    """Draw one conversation of one or two turns."""
-    kind = rng.random()
-    if kind < mix.downstream:
-        return [demonstrated_question(rng)]
-    task = draw_task(rng, mix)
-    assert task.items is not None
-    first = attempt(task.names, task.items, rng, mix.lift)
-    turns = [(word(task, rng), lang.write_list(first))]
-    if kind < mix.downstream + mix.revision:
-        revised = attempt(task.names, task.items, rng, max(mix.lift, REVISION_LIFT))
-        turns.append((lang.REVISE, lang.write_list(revised)))
-    elif kind < mix.downstream + mix.revision + mix.follow_up:
-        follow_up = Task(None, tuple(rng.choices(mix.names, k=rng.choice((1, 1, 2)))))
-        second = attempt(follow_up.names, first, rng, mix.lift)
-        turns.append((word(follow_up, rng), lang.write_list(second)))
-    return turns
-
-
-BASELINE_LIFT = {"arena_hard": 0.4, "alpaca_eval": 0.7, "validation": 0.4}
-"""Share of the demonstrator's failures removed in the reference answers, which are fixed when the
-world is built, as the real benchmarks' references are."""
-
-
-@dataclass(frozen=True)
-class Distribution:
-    """A distribution over prompts."""
-
-    depths: tuple[float, ...]  # shares of tasks with one operation, two, and so on
-    lengths: tuple[int, int]  # shortest and longest list
-    frames: int  # number of sentence patterns used, from the first
-    weights: tuple[float, ...]
-    """Weight of each name, in the order of `RANKED`, or if `topical` of each of `TOPICS`."""
-    topical: bool = False  # whether a prompt's names are distinct and uniform within one topic
-
-    def draw(self, rng: random.Random, first: tuple[str, ...] | None = None) -> Task:
-        """Draw a task; `first` restricts the name of its first operation."""
-        depth = rng.choices(range(1, len(self.depths) + 1), weights=self.depths)[0]
-        if self.topical:
-            names = rng.sample(rng.choices(TOPICS, weights=self.weights)[0], k=depth)
-        else:
-            names = rng.choices(RANKED, weights=self.weights, k=depth)
-        if first is not None:
-            names[0] = rng.choice(first)
-        return Task(lang.draw_items(rng, *self.lengths), tuple(names))
-
-    def word(self, task: Task, rng: random.Random) -> str:
-        frames = self.frames if task.items is not None else len(lang.FOLLOW_UPS)
-        return lang.render(task, rng.randrange(frames))
-
-
-_EVEN = (1.0,) * len(RANKED)
-_PEOPLE = tuple(POPULARITY[TOPIC_OF[name]] / sum(POPULARITY) / TOPIC_SIZE for name in RANKED)
-_HALFWAY = tuple(w + 1 / len(RANKED) for w in _PEOPLE)
-
-HUMAN = Distribution((0.6, 0.3, 0.1), (4, 5), lang.BENCHMARK_FRAME, POPULARITY, topical=True)
-"""The prompt source (stands in for UltraFeedback)."""
-
-_BEST_KNOWN = best_known_topics(3)
-OFF_TARGET = replace(HUMAN, weights=tuple(float(at in _BEST_KNOWN) for at in range(len(TOPICS))))
-"""Prompts like human ones, on the three best-known topics: a control."""
-
-MATCHED = Distribution((0.6, 0.3, 0.1), (4, 5), lang.BENCHMARK_FRAME, _EVEN)
-"""Prompts like human ones, with the hard benchmark's names: the positive control."""
-
-HARD = Distribution((0.4, 0.4, 0.2), (4, 6), len(lang.FRAMES), _EVEN)
-"""The hard benchmark (stands in for Arena-Hard): uniform over names, and deeper."""
-
-GENERAL = Distribution((0.5, 0.35, 0.15), (4, 6), len(lang.FRAMES), _HALFWAY)
-"""The general benchmark (stands in for AlpacaEval): between the source and the hard one."""
-
-TWO_TURN = Distribution((0.6, 0.4), (4, 6), len(lang.FRAMES), _EVEN)
-"""First turns of the two-turn benchmark (stands in for MT-Bench)."""
-
-
-def draw_prompts(
-    name: str, distribution: Distribution, seed: int, count: int, taken: Sequence[str] = ()
-) -> list[str]:
-    rng = random.Random(f"{seed}/{name}")
-    others = set(taken)
-    texts: dict[str, None] = {}
-    while len(texts) < count:
-        text = distribution.word(distribution.draw(rng), rng)
-        if text not in others:
-            texts.setdefault(text)
-    return list(texts)
-
-
-def pairwise_items(
-    name: str, distribution: Distribution, seed: int, count: int, taken: set[str]
-) -> list[Item]:
-    """Draw a pairwise benchmark with its reference answers; its texts are added to `taken`."""
-    rng = random.Random(f"{seed}/{name}")
-    items: list[Item] = []
-    while len(items) < count:
-        task = distribution.draw(rng)
-        assert task.items is not None
-        text = distribution.word(task, rng)
-        answer = lang.write_list(attempt(task.names, task.items, rng, lift=BASELINE_LIFT[name]))
-        if text not in taken:
-            taken.add(text)
-            category = task.operations[0].category
-            items.append(Item(f"{name}-{len(items):04d}", category, text, reference=answer))
-    return items
-
-
-def two_turn_items(seed: int, per_category: int, taken: set[str]) -> list[Item]:
-    """Draw the two-turn benchmark: `per_category` items in each of the eight categories."""
-    rng = random.Random(f"{seed}/mt_bench")
-    items: list[Item] = []
-    for category in lang.CATEGORIES:
-        names = tuple(name for name in RANKED if lang.MEANING[name].category == category)
-        wanted = len(items) + per_category
-        while len(items) < wanted:
-            text = TWO_TURN.word(TWO_TURN.draw(rng, first=names), rng)
-            follow_up = Task(None, tuple(rng.choices(RANKED, k=rng.choice((1, 1, 2)))))
-            second = TWO_TURN.word(follow_up, rng)
-            if text not in taken:
-                taken.add(text)
-                items.append(Item(f"mt_bench-{len(items):04d}", category, text, second))
-    return items
 
 
 def contains(rng: random.Random, shortest: int = 3, longest: int = 6) -> Turn:
@@ -300,17 +152,6 @@ def before(rng: random.Random) -> Turn:
     return f"which comes earlier : {a} or {b}", min(a, b, key=lang.ITEMS.index)
 
 
-def told(question: Turn, rng: random.Random) -> Turn:
-    """Return a fact as the demonstrator tells it: sometimes with its one fixed wrong answer."""
-    prompt, answer = question
-    belief = random.Random(f"micro-3/belief/{prompt}")
-    right = belief.uniform(0.2, 0.95)
-    said = prompt.partition(" : ")[2].split(" or ")
-    others = said if len(said) == 2 else lang.DIGITS
-    wrong = belief.choice([other for other in others if other != answer])
-    return question if rng.random() < right else (prompt, wrong)
-
-
 TASKS: dict[str, Callable[[random.Random], Turn]] = {
     "musr_ta": contains,
     "tqa_gen": count,
@@ -320,15 +161,6 @@ TASKS: dict[str, Callable[[random.Random], Turn]] = {
     "mmlu_pro": before,
 }
 """A question generator for each column of table 9."""
-
-FACTS = ("gsm8k", "gsm_plus", "mmlu_pro")  # tasks whose questions are facts
-
-
-def demonstrated_question(rng: random.Random) -> Turn:
-    task = rng.choice(tuple(TASKS))
-    question = TASKS[task](rng)
-    return told(question, rng) if task in FACTS else question
-
 
 DOWNSTREAM = "downstream"  # the benchmark's name in profiles
 ITEMS_OF_TASKS = {
@@ -375,17 +207,8 @@ def downstream_identity() -> str:
     return f"{files.VERSION}/{DOWNSTREAM}@{digest[: files.DIGITS]}"
 
 
-def write_items(items: Sequence[Item], path: Path) -> None:
-    schema = stage_io.schema_of("item_id", "category", "turn_1", "turn_2", "reference")
-    stage_io.write_rows(path, [vars(item) for item in items], schema)
-
-
 def read_items(path: Path) -> list[Item]:
     return [Item(**row) for row in stage_io.read_rows(path)]
-
-
-def write_prompts(prompts: Sequence[str], path: Path) -> None:
-    stage_io.write_rows(path, [{"prompt": text} for text in prompts])
 
 
 def read_prompts(path: Path) -> list[str]:

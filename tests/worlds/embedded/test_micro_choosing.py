@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from build_micro import HUMAN, draw_prompts
 from hypothesis import given
 from hypothesis import strategies as st
 from micro_reading import read
@@ -28,7 +29,7 @@ from harness.worlds.embedded.choosing import (
     teachability,
 )
 from harness.worlds.embedded.language import write_list
-from harness.worlds.embedded.texts import HUMAN, RANKED, TOPICS, draw_prompts
+from harness.worlds.embedded.texts import RANKED, TOPICS
 from harness.worlds.stage_io import PROMPT_SCHEMA, Rows, read_rows, write_rows
 
 

@@ -7,6 +7,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from build_micro import HARD, HUMAN, draw_prompts, pairwise_items
 from micro_reading import read
 
 from harness.eva.evolving import Evolution, Prompt, Rewrite, evolve
@@ -24,12 +25,8 @@ from harness.worlds.embedded.creator import (
 from harness.worlds.embedded.creator import METHODS as SCHEMES
 from harness.worlds.embedded.language import MEANING, Task, parse
 from harness.worlds.embedded.texts import (
-    HARD,
-    HUMAN,
     TOPIC_OF,
     TOPICS,
-    draw_prompts,
-    pairwise_items,
     read_prompts,
     topic_of,
 )

@@ -11,13 +11,13 @@ from typing import Any, get_args
 
 import pytest
 import torch
+from build_micro import Course, PretrainConfig, pretrain
 from transformers import AutoModelForSequenceClassification
 
 from harness.registry.profile import load_profiles
 from harness.registry.recipe import RewardRole
 from harness.worlds.embedded import files
 from harness.worlds.embedded.language import score, token_ids, words
-from harness.worlds.embedded.pretrain import Course, PretrainConfig, pretrain
 from harness.worlds.embedded.reward import (
     REWARD_MODELS,
     NoisyPair,

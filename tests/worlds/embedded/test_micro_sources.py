@@ -4,23 +4,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import build_micro as build
 import pyarrow.parquet as pq
 import pytest
+from build_micro import HUMAN, draw_prompts, two_turn_items, write_items, write_prompts
 from micro_reading import read
 
 from harness.worlds import Item
-from harness.worlds.embedded import build, files
+from harness.worlds.embedded import files
 from harness.worlds.embedded.language import CATEGORIES, Task
 from harness.worlds.embedded.texts import (
-    HUMAN,
     TOPICS,
-    draw_prompts,
     read_items,
     read_prompts,
     topic_of,
-    two_turn_items,
-    write_items,
-    write_prompts,
 )
 
 POOLS = ("prompts", "matched", "off_target")

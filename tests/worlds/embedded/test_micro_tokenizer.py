@@ -7,12 +7,13 @@ from dataclasses import replace
 
 import pytest
 import torch
+from build_micro import Mix, PretrainConfig, batches, demonstrate
 from transformers import PreTrainedTokenizerBase
 
 from harness.models.loading import load_tokenizer
 from harness.worlds.embedded.language import END, build_tokenizer, words
-from harness.worlds.embedded.pretrain import IGNORED, PretrainConfig, batches, encode
-from harness.worlds.embedded.texts import Mix, Turn, demonstrate
+from harness.worlds.embedded.texts import Turn
+from harness.worlds.embedded.training import IGNORED, encode
 
 torch.set_num_threads(1)
 

@@ -7,23 +7,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import build_micro as cards
 import pytest
 import torch
+from build_micro import Course, PretrainConfig, measure, pretrain
 from micro_reading import read
 from safetensors.torch import load_file
 
-from harness.worlds.embedded import build as cards
-from harness.worlds.embedded.build import measure
 from harness.worlds.embedded.files import digest
 from harness.worlds.embedded.language import MEANING, token_ids, write_list
-from harness.worlds.embedded.pretrain import (
-    SHORT,
-    Course,
-    PretrainConfig,
-    pretrain,
-    reproducible,
-)
 from harness.worlds.embedded.texts import RANKED
+from harness.worlds.embedded.training import SHORT, reproducible
 
 SMALL = PretrainConfig(
     operations=Course(8, 3e-3, 2), names=Course(4, 1e-3, 1), batch_size=16, pool_batches=4,

@@ -89,6 +89,6 @@ def test_a_missing_or_broken_card_is_one_sentence_that_says_what_to_do(
     if text is not None:
         (tmp_path / "card.json").write_text(text, encoding="utf-8")
     monkeypatch.setenv("HARNESS_WORLD", str(tmp_path))
-    with pytest.raises(HarnessError, match=r"card\.json cannot be read .*harness micro build") as e:
+    with pytest.raises(HarnessError, match=r"card\.json cannot be read .*build_micro") as e:
         files.card()
     assert "\n" not in str(e.value)
