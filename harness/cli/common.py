@@ -26,6 +26,7 @@ from harness.foreign import printable, reason_of
 from harness.project import publishing_dir
 from harness.selection import names
 from harness.selection.names import DEFAULT_PROFILE, DEFAULT_SEEDS
+from harness.words import coloured
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -350,8 +351,6 @@ def text_table(headings: Sequence[str], rows: Iterable[Sequence[str]], right: st
     from rich import box
     from rich.table import Table
     from rich.text import Text
-
-    from harness.words import coloured
 
     lines = [list(row) for row in rows]
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)

@@ -13,10 +13,13 @@ from harness.cli import common
 from harness.cli.common import console, emit, print_json, text_table, unbroken
 from harness.errors import UserError
 from harness.project import work_dir
+from harness.registry.declared import all_profiles, named_profile
+from harness.selection.experiment import select
 from harness.selection.names import DEFAULT_PROFILE
 from harness.strict import Output
 from harness.words import counted
-from harness.worlds.needs import Missing
+from harness.worlds.needs import Demand, Missing, to_download
+from harness.worlds.needs import download as fetch
 
 TableArgument = Annotated[
     str | None, common.argument("TABLE", "Only what the rest of this table or group needs.")
@@ -61,8 +64,6 @@ def doctor(
     With a table, run the checks that `harness run` makes before it starts. Exits with 1 if no
     profile, or not the one named, can run here. Makes no network requests.
     """
-    from harness.registry.declared import all_profiles
-
     every = table is None and profile is None
     asked = list(all_profiles()) if every else [profile or DEFAULT_PROFILE]
     found = [_readiness(table, name) for name in asked]
@@ -72,10 +73,6 @@ def doctor(
 
 
 def _readiness(table: str | None, name: str) -> Readiness:
-    from harness.registry.declared import named_profile
-    from harness.selection.experiment import select
-    from harness.worlds.needs import Demand
-
     profile, unavailable = named_profile(name), list[str]()
     try:
         demand = Demand(profile, select(table or "all", name, seeds=0).plan().pending)
@@ -108,11 +105,6 @@ def download(
     """
     # Set before importing huggingface_hub, which reads it once.
     os.environ["HF_HUB_OFFLINE"] = "0"
-    from harness.registry.declared import named_profile
-    from harness.selection.experiment import select
-    from harness.worlds.needs import Demand
-    from harness.worlds.needs import download as fetch
-
     left = select(table or "all", profile).plan().pending
     say = partial(console(stderr=as_json).print, soft_wrap=True)
     found = fetch(Demand(named_profile(profile), left), say)
@@ -122,8 +114,6 @@ def download(
 
 def _one(found: Doctor) -> Iterator[Any]:
     """Yield the command that downloads, then a line per missing thing and score."""
-    from harness.worlds.needs import to_download
-
     (one,) = found.profiles
     of = one.profile if one.table is None else f"{one.table} on {one.profile}"
     if one.ready:

@@ -14,7 +14,7 @@ from harness.cli import common
 from harness.cli.common import bold, console, emit, note, print_json, text_table
 from harness.errors import HarnessError, UserError
 from harness.selection.names import DEFAULT_PROFILE, Format, parse_seeds
-from harness.words import counted, seeds_text
+from harness.words import coloured, counted, seeds_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -162,7 +162,6 @@ def show(found: Reports, out: Console, *, full: bool = False) -> None:
 
 def print_answer(found: Reports, out: Console) -> None:
     from harness.report.render import print_parts
-    from harness.words import coloured
 
     if found.answer is not None:
         print_parts(map(coloured, found.answer.listed), out, margin=2)
@@ -323,7 +322,6 @@ def _sentences(verdict: Verdict) -> Iterator[Any]:
     from rich.padding import Padding
 
     from harness.report.claims import NONE, measures
-    from harness.words import coloured
 
     told = {name: text for name, text in measures(verdict).items() if name != "in noise"}
     numbers = ", ".join(f"{name} {text}" for name, text in told.items() if text != NONE)

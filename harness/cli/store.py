@@ -5,19 +5,23 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
+from rich.filesize import decimal
 
 from harness import project
 from harness.cli import common
 from harness.cli.common import console, emit, note, print_all, print_json, text_table, unbroken
+from harness.evaluation.scores import all_kept
 from harness.project import store_dir, work_dir
+from harness.registry.declared import named_profile, named_table
+from harness.runtime import Store
+from harness.selection import stored
+from harness.selection.experiment import select
 from harness.selection.names import DEFAULT_PROFILE, Say
+from harness.tracking import Mlflow, evaluation_records, ui_command
 from harness.words import counted
-
-if TYPE_CHECKING:
-    from harness.selection.stored import Stored
 
 VerifyOption = Annotated[
     bool, common.option("--verify", None, "Check every file, and name all that is broken.")
@@ -47,20 +51,15 @@ def store(
 
     Anything deleted can be computed again.
     """
-    from harness.runtime import Store
-    from harness.selection.stored import summary
-
     if ctx.invoked_subcommand is not None:
         return
     kept = Store(store_dir())
     if verify:
         kept.check()
-    emit(summary(kept), as_json, partial(_stored, verified=verify))
+    emit(stored.summary(kept), as_json, partial(_stored, verified=verify))
 
 
-def _stored(said: Stored, verified: bool) -> Iterator[Any]:
-    from rich.filesize import decimal
-
+def _stored(said: stored.Stored, verified: bool) -> Iterator[Any]:
     rows = [(row.kind, f"{row.stages:,}", decimal(row.size)) for row in said.kinds]
     yield text_table(("kind", "stages", "size"), rows, right="12")
     yield unbroken(f"{decimal(said.size)} in {said.place}")
@@ -80,12 +79,8 @@ def path(
 
     Copy it before you change anything in it: other stages read it.
     """
-    from harness.registry.declared import named_profile, named_table
-    from harness.runtime import Store
-    from harness.selection.stored import trained_run
-
     store = Store(store_dir())
-    run = trained_run(named_table(table)[0], row, named_profile(profile), seed, store)
+    run = stored.trained_run(named_table(table)[0], row, named_profile(profile), seed, store)
     folder = store.open(run.training[-1].fingerprint) / "model"
     found = {"run": run.run_id, "profile": run.profile, "seed": seed, "path": str(folder)}
     emit(found, as_json, lambda _: [unbroken(str(folder))])
@@ -120,20 +115,15 @@ def sync(
 
 def _synced(table: str, profile: str, show: Say) -> Iterator[tuple[str, Mapping[str, int]]]:
     """Sync MLflow with the store, the sweeps and the kept evaluations."""
-    from harness.evaluation.scores import all_kept
-    from harness.runtime import Store
-    from harness.selection.experiment import select
-    from harness.selection.stored import stored_states, tracker_of
     from harness.sweep.conduct import sync_sweeps
-    from harness.tracking import Mlflow, evaluation_records
 
     store = Store(store_dir())
     chosen = select(table, profile)
-    states = stored_states(chosen.tables, chosen.profile, store, whole=chosen.is_group)
+    states = stored.stored_states(chosen.tables, chosen.profile, store, whole=chosen.is_group)
     evaluations = all_kept(project.evaluations_dir())
     if states:
         named = dict.fromkeys(f"{s.runs.table.id}/{s.runs.profile.name}" for s in states)
-        yield ", ".join(named), tracker_of(store, note, show).sync(states)
+        yield ", ".join(named), stored.tracker_of(store, note, show).sync(states)
     for name, changes in sync_sweeps(note).items():
         yield f"sweep {name}", changes
     if evaluations:
@@ -144,8 +134,6 @@ def _synced(table: str, profile: str, show: Say) -> Iterator[tuple[str, Mapping[
 @app.command("ui", epilog="Example: harness ui --port 5001")
 def ui(port: common.PortOption = 5000) -> None:
     """Serve MLflow's pages on this machine, until Ctrl-C."""
-    from harness.tracking import ui_command
-
     command, environment = ui_command(work_dir(), port)
     # Without the query, MLflow opens on traces of language-model calls.
     page = f"http://127.0.0.1:{port}/#/experiments?workflowType=machine_learning"

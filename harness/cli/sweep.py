@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from harness import project
 from harness.cli import common
 from harness.cli.common import bold, console, emit, note, text_table, unbroken
+from harness.registry.declared import named_profile
+from harness.registry.profile import Profile
+from harness.report.sweep import (
+    SweepReport,
+    publish_sweep,
+    published_sweep,
+    sweep_blocks,
+    sweep_facts,
+)
 from harness.selection.names import DEFAULT_PROFILE, workers_of
-
-if TYPE_CHECKING:
-    from harness.registry.profile import Profile
-    from harness.report.sweep import SweepReport
-    from harness.sweep.declaration import Sweep
+from harness.sweep.declaration import Sweep, load_sweeps, named_sweep
 
 group = typer.Typer(
     cls=common.Verbs,
@@ -47,13 +52,11 @@ SHOWN_TRIALS = 10
 @group.command("list", epilog="Example: harness sweep list")
 def list_sweeps(as_json: common.JsonOption = False) -> None:
     """List the declared sweeps."""
-    from harness.project import sweeps_dir
-    from harness.sweep.declaration import load_sweeps
 
     def text(_: Any) -> Iterator[Any]:
         headings = ("sweep", "settings", "objectives", "trials")
         yield text_table(headings, map(line, sweeps), right="3")
-        yield unbroken(f"\nTheir trials: optuna-dashboard {sweeps_dir() / 'NAME.log'}")
+        yield unbroken(f"\nTheir trials: optuna-dashboard {project.sweeps_dir() / 'NAME.log'}")
 
     def line(sweep: Sweep) -> tuple[str, ...]:
         return (
@@ -108,7 +111,6 @@ def show(
     as_json: common.JsonOption = False,
 ) -> None:
     """Show what a sweep has found: best trials, importances, Pareto front, and the winner."""
-    from harness.report.sweep import publish_sweep, published_sweep
     from harness.sweep.conduct import Order, stored_report
 
     sweep, scale = _found(name, profile)
@@ -127,15 +129,10 @@ def show(
 
 
 def _found(name: str, profile: str) -> tuple[Sweep, Profile]:
-    from harness.registry.declared import named_profile
-    from harness.sweep.declaration import named_sweep
-
     return named_sweep(name), named_profile(profile)
 
 
 def _text(report: SweepReport) -> Iterator[Any]:
-    from harness.report.sweep import sweep_blocks, sweep_facts
-
     yield from (f"{name}: {text}" for name, text in sweep_facts(report))
     for block in sweep_blocks(report, SHOWN_TRIALS):
         yield bold(f"\n{block.title}")

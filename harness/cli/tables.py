@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from harness import overview
 from harness.cli import common
 from harness.cli.common import bold, console, emit, print_json, text_table, unbroken
+from harness.overview import Listed, ListedProfile, ShownFigure
+from harness.registry.declared import all_profiles, named_figure, named_table
+from harness.registry.documents import RegistryError
+from harness.registry.paper import the_paper
+from harness.registry.recipe import in_short
+from harness.registry.schema import Row, Table
+from harness.selection.experiment import is_figure
 from harness.words import counted
-
-if TYPE_CHECKING:
-    from harness.overview import Listed, ListedProfile, ShownFigure
-    from harness.registry.schema import Row, Table
 
 FilesArgument = Annotated[
     list[str] | None,
@@ -26,9 +30,7 @@ app = typer.Typer(rich_markup_mode=None)
 @app.command("list", epilog="Example: harness list --json")
 def list_tables(as_json: common.JsonOption = False) -> None:
     """List the tables and figures with the profiles that can run them, and what each takes."""
-    from harness.overview import list_declared
-
-    emit(list_declared(), as_json, _list)
+    emit(overview.list_declared(), as_json, _list)
 
 
 def _list(listed: Listed) -> Iterator[Any]:
@@ -59,29 +61,21 @@ def _published(profile: ListedProfile) -> str:
 
 
 def _in_short(able: Sequence[str]) -> str:
-    from harness.registry.declared import all_profiles
-
     return "all" if len(able) == len(all_profiles()) else ", ".join(able) or "not yet"
 
 
 @app.command("show", epilog="Example: harness show table4")
 def show(name: common.TableArgument, as_json: common.JsonOption = False) -> None:
     """Show what a table asks, its rows with their recipes, and what the paper prints."""
-    from harness.overview import ShownFigure, show_table
-    from harness.registry.declared import named_figure, named_table
-    from harness.selection.experiment import is_figure
-
     if is_figure(name):
         shown = ShownFigure.model_validate({"figure": named_figure(name)})
         emit(shown, as_json, _figure)
         return
     table, _ = named_table(name)
-    emit(show_table(table), as_json, lambda shown: _table(shown.table))
+    emit(overview.show_table(table), as_json, lambda shown: _table(shown.table))
 
 
 def _figure(shown: ShownFigure) -> Iterator[Any]:
-    from harness.registry.paper import the_paper
-
     figure, source = shown.figure, shown.figure.source
     yield bold(f"{figure.id} · {figure.title}")
     yield figure.question
@@ -91,8 +85,6 @@ def _figure(shown: ShownFigure) -> Iterator[Any]:
 
 
 def _table(table: Table) -> Iterator[Any]:
-    from harness.registry.recipe import in_short
-
     yield bold(f"{table.id} · {table.title}")
     yield table.question
     yield f"Source: {table.place}.\n"
@@ -128,9 +120,6 @@ def validate(files: FilesArgument = None, as_json: common.JsonOption = False) ->
 
     Your own files, each with a table or a profile, are checked along with them.
     """
-    from harness import overview
-    from harness.registry.documents import RegistryError
-
     found = overview.validate(files or [])
     if as_json:
         print_json(found)

@@ -37,7 +37,7 @@ def test_a_damaged_file_is_named_and_the_command_fails(call: Any, folders: Path)
 def test_pages_are_served_in_the_place_of_the_command(call: Any, monkeypatch: Any) -> None:
     served: list[Any] = []
     command = (["mlflow"], {"A": "1"})
-    monkeypatch.setattr("harness.tracking.ui_command", lambda *_, **__: command)
+    monkeypatch.setattr("harness.cli.store.ui_command", lambda *_, **__: command)
     monkeypatch.setattr("os.execve", lambda *told: served.append(told))
     said = call("ui", "--port", "5003").stdout
     assert "http://127.0.0.1:5003/#/experiments?" in said
