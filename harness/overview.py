@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
@@ -15,43 +15,13 @@ from harness.registry import declared
 from harness.registry.claims import figure_claims
 from harness.registry.declared import deviations
 from harness.registry.documents import Problem, RegistryError, read_document
-from harness.registry.figures import AnyFigure, figure_unsupported, load_figures
+from harness.registry.figures import figure_unsupported, load_figures
 from harness.registry.paper import the_paper
 from harness.registry.profile import Profile, load_profiles, table_unsupported
 from harness.registry.schema import Table
-from harness.strict import Output, Strict
+from harness.strict import Output
 
 _Read = TypeVar("_Read")
-
-
-class Listed(Output):
-    tables: list[ListedTable]
-    figures: list[ListedFigure]
-    profiles: list[ListedProfile]
-
-
-class ListedTable(Strict):
-    id: str
-    title: str
-    kind: Literal["experiment", "ablation"]
-    rows: int
-    columns: int
-    paper_values: int
-    """Number of values the paper prints."""
-    runnable: list[str]
-    """Profiles that can run every row."""
-
-
-class ListedFigure(Strict):
-    id: str
-    title: str
-    kind: Literal["figure"] = "figure"
-    drawn: str
-    """Kind of plot."""
-    rows: int
-    """Number of rows it is drawn from."""
-    runnable: list[str]
-    """Profiles that can run all of these rows."""
 
 
 RUNGS: Mapping[str, tuple[str, str, str]] = {
@@ -65,20 +35,8 @@ RUNGS: Mapping[str, tuple[str, str, str]] = {
 `docs/one-gpu.md`."""
 
 
-class ListedProfile(Strict):
-    id: str
-    scale: str
-    machine: str
-    time: str
-    """Of table 4 with one seed."""
-    dollars: str
-    tables: int
-    """Published tables."""
-    seeds: int
-    """Seeds of the published table that has most."""
-
-
-def _listed_profiles(profiles: Mapping[str, Profile]) -> Iterator[ListedProfile]:
+def _listed_profiles(profiles: Mapping[str, Profile]) -> Iterator[dict[str, Any]]:
+    """Yield each profile, with what table 4 takes there and what is published."""
     file = results_dir() / "index.json"
     index = read_json(file.read_bytes()) if file.exists() else {}
     for name, profile in profiles.items():
@@ -88,71 +46,58 @@ def _listed_profiles(profiles: Mapping[str, Profile]) -> Iterator[ListedProfile]
             if entry["kind"] == "table" and place.startswith(f"{name}/")
         ]
         machine, time, dollars = RUNGS.get(name, ("", "", ""))
-        yield ListedProfile(
-            id=name,
-            scale=profile.scale,
-            machine=machine,
-            time=time,
-            dollars=dollars,
-            tables=len(seeds),
-            seeds=max(seeds, default=0),
-        )
+        yield {
+            "id": name,
+            "scale": profile.scale,
+            "machine": machine,
+            "time": time,
+            "dollars": dollars,
+            "tables": len(seeds),
+            "seeds": max(seeds, default=0),
+        }
 
 
-def list_declared() -> Listed:
-    """List the tables and figures with the profiles that can run them, and the profiles."""
+def list_declared() -> dict[str, list[dict[str, Any]]]:
+    """List the tables and figures with the profiles that can run all their rows, and profiles."""
     tables, profiles = declared.all_tables(), declared.all_profiles()
-    return Listed(
-        tables=[
-            ListedTable(
-                id=table.id,
-                title=table.title,
-                kind=table.kind,
-                rows=len(table.rows),
-                columns=len(table.columns),
-                paper_values=table.paper_values,
-                runnable=[n for n, p in profiles.items() if not table_unsupported(table, p)],
-            )
+    return {
+        "tables": [
+            {
+                "id": table.id,
+                "title": table.title,
+                "kind": table.kind,
+                "rows": len(table.rows),
+                "columns": len(table.columns),
+                "paper_values": table.paper_values,
+                "runnable": [n for n, p in profiles.items() if not table_unsupported(table, p)],
+            }
             for table in tables.values()
         ],
-        figures=[
-            ListedFigure(
-                id=figure.id,
-                title=figure.title,
-                drawn=figure.kind,
-                rows=len(figure.rows),
-                runnable=[
+        "figures": [
+            {
+                "id": figure.id,
+                "title": figure.title,
+                "kind": "figure",
+                "drawn": figure.kind,
+                "rows": len(figure.rows),
+                "runnable": [
                     n for n, p in profiles.items() if not figure_unsupported(figure, tables, p)
                 ],
-            )
+            }
             for figure in declared.all_figures().values()
         ],
-        profiles=list(_listed_profiles(profiles)),
-    )
+        "profiles": list(_listed_profiles(profiles)),
+    }
 
 
-class ShownTable(Output):
-    """A table as declared: what it asks, and what the paper prints."""
-
-    table: Table
-    recipes: dict[str, dict[str, dict[str, Any]]]
-    """The canonical recipe of each run behind each row."""
-    gains: dict[str, dict[str, float]]
-    """The paper's values minus the baseline row's, by row and column."""
-
-
-class ShownFigure(Output):
-    figure: AnyFigure
-
-
-def show_table(table: Table) -> ShownTable:
-    """Return a table with the recipe of every run behind it."""
+def show_table(table: Table) -> dict[str, Any]:
+    """Return a table, the recipe of every run behind its rows, and the paper's gains."""
     recipes, gains = {}, {}
     for row in table.rows:
         recipes[row.id] = {run: it.canonical() for run, it in table.recipes(row).items()}
         of_row = {column.id: table.paper_gain(row, column) for column in table.columns}
         gains[row.id] = {column: gain for column, gain in of_row.items() if gain is not None}
-    return ShownTable(table=table, recipes=recipes, gains=gains)
+    return {"table": table, "recipes": recipes, "gains": gains}
 
 
 class Validation(Output):

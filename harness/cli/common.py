@@ -330,17 +330,17 @@ def print_json(value: Any, answer: Answer | None = None, facts: Any = None) -> N
     The output is an object that starts with a schema version. A list becomes its `items`, after the
     answer that they support, and facts of rows.
     """
-    read = json.loads(value) if isinstance(value, str) else _plain(value)
+    read = json.loads(value) if isinstance(value, str) else value
     content = {"items": read} if isinstance(read, list) else read
+    content = content if isinstance(content, dict) else _plain(content)
     whole = {VERSIONED: 1} | ({"answer": answer.as_json()} if answer else {})
     whole |= ({"facts": facts} if facts else {}) | content
-    sys.stdout.write(json.dumps(whole, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    text = json.dumps(whole, indent=2, ensure_ascii=False, allow_nan=False, default=_plain)
+    sys.stdout.write(f"{text}\n")
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_plain(one) for one in value]
-    return value.model_dump(mode="json") if hasattr(value, "model_dump") else value
+def _plain(model: Any) -> Any:
+    return model.model_dump(mode="json")
 
 
 def text_table(headings: Sequence[str], rows: Iterable[Sequence[str]], right: str = "") -> Table:

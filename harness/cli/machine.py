@@ -16,7 +16,6 @@ from harness.project import work_dir
 from harness.registry.declared import all_profiles, named_profile
 from harness.selection.experiment import select
 from harness.selection.names import DEFAULT_PROFILE
-from harness.strict import Output
 from harness.words import counted
 from harness.worlds.needs import Demand, Missing, to_download
 from harness.worlds.needs import download as fetch
@@ -30,27 +29,6 @@ OneProfileOption = Annotated[
 ]
 
 app = typer.Typer(rich_markup_mode=None)
-
-
-class Readiness(Output):
-    """What a profile, or what is left of a table at it, lacks on this machine."""
-
-    profile: str
-    asked_as: str
-    """The profile's `--profile` argument."""
-    scale: str
-    table: str | None = None
-    """What is to be run; null for everything the profile could need."""
-    ready: bool
-    """Whether nothing is missing."""
-    missing: list[Missing]
-    unavailable: list[str]
-    """Scores that a run will lack, and why."""
-
-
-class Doctor(Output):
-    work_dir: str
-    profiles: list[Readiness]
 
 
 @app.command("doctor", epilog="Example: harness doctor table4 --profile paper")
@@ -67,12 +45,14 @@ def doctor(
     every = table is None and profile is None
     asked = list(all_profiles()) if every else [profile or DEFAULT_PROFILE]
     found = [_readiness(table, name) for name in asked]
-    emit(Doctor(work_dir=str(work_dir()), profiles=found), as_json, _profiles if every else _one)
-    if not any(each.ready for each in found):
+    text = _profiles if every else _one
+    emit({"work_dir": str(work_dir()), "profiles": found}, as_json, lambda _: text(found))
+    if not any(each["ready"] for each in found):
         raise typer.Exit(1)
 
 
-def _readiness(table: str | None, name: str) -> Readiness:
+def _readiness(table: str | None, name: str) -> dict[str, Any]:
+    """Return what a profile, or what is left of a table at it, lacks on this machine."""
     profile, unavailable = named_profile(name), list[str]()
     try:
         demand = Demand(profile, select(table or "all", name, seeds=0).plan().pending)
@@ -81,15 +61,16 @@ def _readiness(table: str | None, name: str) -> Readiness:
         if table is not None:
             raise
         missing = [Missing.because(f"profile {name}", error)]
-    return Readiness(
-        profile=profile.name,
-        asked_as=profile.asked_as,
-        scale=profile.scale,
-        table=table,
-        ready=not missing,
-        missing=missing,
-        unavailable=unavailable,
-    )
+    return {
+        "schema_version": 1,
+        "profile": profile.name,
+        "asked_as": profile.asked_as,
+        "scale": profile.scale,
+        "table": table,
+        "ready": not missing,
+        "missing": missing,
+        "unavailable": unavailable,
+    }
 
 
 @app.command("download", epilog="Example: harness download table4 --profile consumer-gpu")
@@ -112,26 +93,27 @@ def download(
         print_json({"fetched": found})
 
 
-def _one(found: Doctor) -> Iterator[Any]:
+def _one(found: list[dict[str, Any]]) -> Iterator[Any]:
     """Yield the command that downloads, then a line per missing thing and score."""
-    (one,) = found.profiles
-    of = one.profile if one.table is None else f"{one.table} on {one.profile}"
-    if one.ready:
+    (one,) = found
+    missing, table = one["missing"], one["table"]
+    of = one["profile"] if table is None else f"{table} on {one['profile']}"
+    if one["ready"]:
         yield unbroken(f"{of} can run here.")
     else:
-        more = to_download(one.missing, one.asked_as, one.table)
-        yield unbroken(f"{of} cannot run here: {counted(len(one.missing), 'thing')} missing.")
+        more = to_download(missing, one["asked_as"], table)
+        yield unbroken(f"{of} cannot run here: {counted(len(missing), 'thing')} missing.")
         yield from map(unbroken, more.splitlines()[1:])
         yield ""
-    yield from (unbroken(f"missing: {it.line}") for it in one.missing)
-    yield from (unbroken(f"not measured: {text}") for text in one.unavailable)
+    yield from (unbroken(f"missing: {it.line}") for it in missing)
+    yield from (unbroken(f"not measured: {text}") for text in one["unavailable"])
 
 
-def _profiles(found: Doctor) -> Iterator[Any]:
+def _profiles(found: list[dict[str, Any]]) -> Iterator[Any]:
     rows = []
-    for it in found.profiles:
-        missing = f"{counted(len(it.missing), 'thing')} missing"
-        rows.append((it.profile, it.scale, "ready" if it.ready else missing))
+    for it in found:
+        missing = f"{counted(len(it['missing']), 'thing')} missing"
+        rows.append((it["profile"], it["scale"], "ready" if it["ready"] else missing))
     yield text_table(("profile", "scale", "on this machine"), rows)
     yield unbroken("\nWhat is missing: harness doctor --profile NAME")
-    yield unbroken(f"The work folder is {found.work_dir}.")
+    yield unbroken(f"The work folder is {work_dir()}.")

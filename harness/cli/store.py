@@ -59,10 +59,10 @@ def store(
     emit(stored.summary(kept), as_json, partial(_stored, verified=verify))
 
 
-def _stored(said: stored.Stored, verified: bool) -> Iterator[Any]:
-    rows = [(row.kind, f"{row.stages:,}", decimal(row.size)) for row in said.kinds]
+def _stored(said: dict[str, Any], verified: bool) -> Iterator[Any]:
+    rows = [(it["kind"], f"{it['stages']:,}", decimal(it["size"])) for it in said["kinds"]]
     yield text_table(("kind", "stages", "size"), rows, right="12")
-    yield unbroken(f"{decimal(said.size)} in {said.place}")
+    yield unbroken(f"{decimal(said['size'])} in {said['place']}")
     if verified:
         yield "every file is what was written"
 

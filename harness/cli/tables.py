@@ -10,13 +10,12 @@ import typer
 from harness import overview
 from harness.cli import common
 from harness.cli.common import bold, console, emit, print_json, text_table, unbroken
-from harness.overview import Listed, ListedProfile, ShownFigure
-from harness.registry.declared import all_profiles, named_figure, named_table
+from harness.registry.declared import all_profiles, is_figure, named_figure, named_table
 from harness.registry.documents import RegistryError
+from harness.registry.figures import Figure
 from harness.registry.paper import the_paper
 from harness.registry.recipe import in_short
 from harness.registry.schema import Row, Table
-from harness.selection.experiment import is_figure
 from harness.words import counted
 
 FilesArgument = Annotated[
@@ -33,31 +32,30 @@ def list_tables(as_json: common.JsonOption = False) -> None:
     emit(overview.list_declared(), as_json, _list)
 
 
-def _list(listed: Listed) -> Iterator[Any]:
-    tables = [
-        (item.id, item.title, f"{item.rows} × {item.columns}", _in_short(item.runnable))
-        for item in listed.tables
+def _list(listed: dict[str, list[dict[str, Any]]]) -> Iterator[Any]:
+    tables, figures = listed["tables"], listed["figures"]
+    lines = [
+        (it["id"], it["title"], f"{it['rows']} × {it['columns']}", _in_short(it["runnable"]))
+        for it in tables
     ]
-    figures = [
-        (item.id, item.title, item.drawn, _in_short(item.runnable)) for item in listed.figures
-    ]
-    yield text_table(("table", "title", "size", "runs on"), tables, right="2")
+    yield text_table(("table", "title", "size", "runs on"), lines, right="2")
     yield ""
-    yield text_table(("figure", "title", "kind", "runs on"), figures)
-    profiles = [(it.id, it.machine, it.time, it.dollars, _published(it)) for it in listed.profiles]
+    lines = [(it["id"], it["title"], it["drawn"], _in_short(it["runnable"])) for it in figures]
+    yield text_table(("figure", "title", "kind", "runs on"), lines)
     yield ""
+    lines = [(it["id"], it["machine"], it["time"], it["dollars"], _published(it))
+             for it in listed["profiles"]]  # fmt: skip
     head = ("profile", "machine", "time", "dollars", "published")
-    yield text_table(head, profiles, right="23")
+    yield text_table(head, lines, right="23")
     yield "Time and dollars: table 4 with one seed; on GPUs estimates, since none was used yet."
-    runnable = [*(item.runnable for item in listed.tables), *(it.runnable for it in listed.figures)]
-    if not all(runnable):
+    if not all(it["runnable"] for it in (*tables, *figures)):
         yield "\nnot yet: no profile can run it; `harness run TABLE` says what is missing."
 
 
-def _published(profile: ListedProfile) -> str:
-    if not profile.tables:
+def _published(profile: dict[str, Any]) -> str:
+    if not profile["tables"]:
         return "none"
-    return f"{counted(profile.tables, 'table')}, {counted(profile.seeds, 'seed')}"
+    return f"{counted(profile['tables'], 'table')}, {counted(profile['seeds'], 'seed')}"
 
 
 def _in_short(able: Sequence[str]) -> str:
@@ -68,15 +66,14 @@ def _in_short(able: Sequence[str]) -> str:
 def show(name: common.TableArgument, as_json: common.JsonOption = False) -> None:
     """Show what a table asks, its rows with their recipes, and what the paper prints."""
     if is_figure(name):
-        shown = ShownFigure.model_validate({"figure": named_figure(name)})
-        emit(shown, as_json, _figure)
+        emit({"figure": named_figure(name)}, as_json, lambda shown: _figure(shown["figure"]))
         return
     table, _ = named_table(name)
-    emit(overview.show_table(table), as_json, lambda shown: _table(shown.table))
+    emit(overview.show_table(table), as_json, lambda shown: _table(shown["table"]))
 
 
-def _figure(shown: ShownFigure) -> Iterator[Any]:
-    figure, source = shown.figure, shown.figure.source
+def _figure(figure: Figure) -> Iterator[Any]:
+    source = figure.source
     yield bold(f"{figure.id} · {figure.title}")
     yield figure.question
     yield f"Source: {the_paper().cited}, section {source.section}, figure {source.figure}.\n"

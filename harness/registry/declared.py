@@ -355,6 +355,14 @@ def named_profile(name: str) -> Profile:
     return profile
 
 
+def is_figure(name: str) -> bool:
+    """Return whether a name is, or looks like, a figure's."""
+    # Tables are recognized without loading the figures.
+    if name in all_tables() or own_file(name) is not None:
+        return False
+    return name.startswith("fig") or name in all_figures()
+
+
 def named_figure(name: str) -> Figure:
     return find("figure", all_figures(), name)
 

@@ -272,7 +272,7 @@ def select(
         if wanted is not None:
             raise UserError(f"rows are those of one table; name that table instead of `{name}`")
         tables = tuple(declared.members(name, known))
-    elif is_figure(name):
+    elif declared.is_figure(name):
         figure = declared.named_figure(name)
         if wanted is not None:
             raise UserError(f"`{name}` names its own rows; leave yours out")
@@ -282,14 +282,6 @@ def select(
     scale = declared.named_profile(varied(profile, settings) if settings else profile)
     tables = tuple(table_at(table, scale) for table in tables)
     return Experiment(name, scale, wanted, asked, tables, figure, known)
-
-
-def is_figure(name: str) -> bool:
-    """Return whether a name is, or looks like, a figure's."""
-    # Tables are recognized without loading the figures.
-    if name in declared.all_tables() or declared.own_file(name) is not None:
-        return False
-    return name.startswith("fig") or name in declared.all_figures()
 
 
 def varied(profile: str, texts: Sequence[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from harness.errors import UserError
 from harness.pipeline.algorithm import Run
@@ -17,37 +18,20 @@ from harness.runtime import Store
 from harness.selection import names
 from harness.selection.names import Say, ignore
 from harness.selection.request import Request
-from harness.strict import Strict
 from harness.tracking import Mlflow, TableState, Tracker
 
 
-class KindStored(Strict):
-    """The stages of one kind in the store; the size is in bytes."""
-
-    kind: str
-    stages: int
-    size: int
-
-
-class Stored(Strict):
-    """The store's contents, by kind of stage, largest first."""
-
-    place: str
-    kinds: list[KindStored]
-    size: int
-
-
-def summary(store: Store) -> Stored:
-    """Summarize a store, reading only manifests."""
+def summary(store: Store) -> dict[str, Any]:
+    """Summarize a store by kind of stage, largest first, reading only manifests; in bytes."""
     sizes: dict[str, list[int]] = {}
     for manifest in store.stages():
         own = sum(file["bytes"] for file in manifest["files"].values())
         sizes.setdefault(manifest["kind"], []).append(own)
     kinds = [
-        KindStored(kind=kind, stages=len(own), size=sum(own))
+        {"kind": kind, "stages": len(own), "size": sum(own)}
         for kind, own in sorted(sizes.items(), key=lambda it: (-sum(it[1]), it[0]))
     ]
-    return Stored(place=str(store.root), kinds=kinds, size=sum(row.size for row in kinds))
+    return {"place": str(store.root), "kinds": kinds, "size": sum(map(sum, sizes.values()))}
 
 
 def tracker_of(store: Store, warn: Say, watch: Say = ignore) -> Tracker:
