@@ -14,16 +14,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from harness.runtime import (
-    Engine,
-    Event,
-    Plan,
-    Stage,
-    StageContext,
-    StageFinished,
-    StageStarted,
-    Store,
-)
+from harness.runtime import Engine, Event, Plan, Stage, StageContext, Store
+from harness.runtime.plan import StageFinished, StageStarted
 
 
 def trivial(ctx: StageContext) -> None:

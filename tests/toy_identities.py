@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from harness.registry.profile import Profile
-from harness.runtime import Provenance
+from harness.runtime.manifest import Provenance
 from harness.worlds.embedded.world import EmbeddedWorld
 from harness.worlds.lookup import world_of
 from harness.worlds.real.world import HubWorld

@@ -25,7 +25,8 @@ from harness.words import counted, duration, time_left
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from harness.runtime import Awaited, Event, Tally
+    from harness.runtime import Event
+    from harness.runtime.plan import Awaited, Tally
     from harness.selection.experiment import Experiment
     from harness.selection.reporting import Reports
 
@@ -73,7 +74,7 @@ def run(
 
 
 def _progress(planned: Experiment, *, stderr: bool) -> AbstractContextManager[Observe]:
-    from harness.runtime import Tally
+    from harness.runtime.plan import Tally
 
     timings = planned.timings
     tally = Tally(
@@ -138,7 +139,7 @@ def progress(
     """Show a run's progress: redrawn on a terminal, elsewhere a line every few seconds."""
     from rich.live import Live
 
-    from harness.runtime import StageElsewhere, StageFailed
+    from harness.runtime.plan import StageElsewhere, StageFailed
 
     # A separate thread redraws the display while events arrive in this one.
     lock, last = threading.Lock(), clock()

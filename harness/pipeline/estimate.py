@@ -16,7 +16,8 @@ from harness.eva.informativeness import selected_count
 from harness.pipeline.factory import EXPECTED_S, KINDS
 from harness.registry.profile import Profile, benchmark_named
 from harness.registry.serving import ServedRole
-from harness.runtime import Plan, Store, StoreError
+from harness.runtime import Plan, Store
+from harness.runtime.files import StoreError
 from harness.runtime.stage import Stage
 from harness.strict import Strict
 from harness.worlds.needs import asked_by, served_here

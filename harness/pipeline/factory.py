@@ -16,7 +16,8 @@ from harness.errors import UserError
 from harness.registry.profile import REWARD_JUDGE, Profile
 from harness.registry.recipe import RewardRole
 from harness.registry.serving import ServedRole, variable
-from harness.runtime import Engine, Need, Needs, Plan, Store
+from harness.runtime import Engine, Plan, Store
+from harness.runtime.crew import Need, Needs
 from harness.runtime.plan import Schedule
 from harness.runtime.stage import Json, Stage
 from harness.worlds import World

@@ -25,7 +25,8 @@ from harness.errors import HarnessError, UserError
 from harness.eva.evolving import Prompt, evolve
 from harness.eva.informativeness import selected_count
 from harness.eva.pairs import best_against_worst, evolved_count, mix, repeated
-from harness.runtime import Json, StageContext
+from harness.runtime import StageContext
+from harness.runtime.stage import Json
 from harness.selectors.eva import Parents, choose
 from harness.worlds.lookup import (
     STAGES,

@@ -16,7 +16,8 @@ from typing import Final
 from harness.pipeline.factory import SEED, StageFactory
 from harness.registry.recipe import RewardRole, small
 from harness.registry.schema import Row, Table
-from harness.runtime import Json, Stage
+from harness.runtime import Stage
+from harness.runtime.stage import Json
 
 HELD_OUT: Final = 2000  # held-out pairs, the ones on the shipped models' cards
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from harness.pipeline.factory import reward_models_named
 from harness.report.model import Origin
-from harness.runtime import Manifest, Stage, Store
+from harness.runtime import Stage, Store
+from harness.runtime.manifest import Manifest
 from harness.runtime.plan import inputs_first
 
 if TYPE_CHECKING:

@@ -21,7 +21,8 @@ from harness.registry import declared
 from harness.registry.declared import all_profiles
 from harness.registry.profile import Profile, table_at
 from harness.registry.schema import Table
-from harness.runtime import LOCAL, EngineOptions
+from harness.runtime import EngineOptions
+from harness.runtime.engine import LOCAL
 from harness.selection.names import (
     DEFAULT_PROFILE,
     Say,

@@ -89,7 +89,7 @@ def parse_names(text: str | None) -> tuple[str, ...] | None:
 
 def workers_of(jobs: int | None) -> int:
     """Return the number of processes for `--jobs`; one per core by default."""
-    from harness.runtime import available_cores
+    from harness.runtime.manifest import available_cores
 
     if jobs is not None and not 1 <= jobs <= MOST_JOBS:
         raise UserError(f"jobs is {jobs}: give the number of processes, from 1 to {MOST_JOBS}")

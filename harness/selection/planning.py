@@ -7,7 +7,8 @@ from collections.abc import Iterable
 
 from harness.pipeline.estimate import PaidRequests, requests_of
 from harness.pipeline.factory import needs_of
-from harness.runtime import STATES, Plan, Stage
+from harness.runtime import Plan, Stage
+from harness.runtime.store import STATES
 from harness.selection.request import Request
 from harness.strict import Output, Strict
 from harness.words import counted, duration, seeds_text

@@ -16,17 +16,8 @@ from harness.endpoint.access import MOST_CONCURRENCY
 from harness.errors import HarnessError
 from harness.pipeline.factory import Turn, Turns
 from harness.registry.serving import ServedRole, Serving, variable
-from harness.runtime import (
-    Awaited,
-    Event,
-    Interrupted,
-    RunOutcome,
-    Stage,
-    StageFailed,
-    StageFinished,
-    StageSkipped,
-    Store,
-)
+from harness.runtime import Event, RunOutcome, Stage, Store
+from harness.runtime.plan import Awaited, Interrupted, StageFailed, StageFinished, StageSkipped
 from harness.runtime.stage import fingerprint_of
 from harness.serving.engines import identity
 from harness.serving.servers import Policy, Servers

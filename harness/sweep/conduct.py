@@ -26,18 +26,10 @@ from harness.registry.declared import all_profiles
 from harness.registry.profile import Profile, unsupported
 from harness.report.scores import Measured
 from harness.report.sweep import SweepReport
-from harness.runtime import (
-    LOCAL,
-    Engine,
-    EngineOptions,
-    Event,
-    Interrupted,
-    Plan,
-    Stage,
-    Store,
-    Tally,
-)
+from harness.runtime import Engine, EngineOptions, Event, Plan, Stage, Store
+from harness.runtime.engine import LOCAL
 from harness.runtime.files import hold
+from harness.runtime.plan import Interrupted, Tally
 from harness.selection.names import DEFAULT_PROFILE, Say, ignore
 from harness.sweep.declaration import SearchPoint, Sweep, load_sweeps
 from harness.sweep.space import (

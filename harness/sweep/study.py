@@ -23,8 +23,7 @@ from harness.registry.objective import Scalar
 from harness.registry.profile import Profile
 from harness.report.scores import Measured
 from harness.report.sweep import SweepReport, SweepTrial, winner_scores
-from harness.runtime import Json
-from harness.runtime.stage import fingerprint_of
+from harness.runtime.stage import Json, fingerprint_of
 from harness.sweep.declaration import Sweep
 from harness.sweep.space import base_candidate, grid, validation_runs
 

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from harness.pipeline.factory import reward_models_named
 from harness.report.view import plain
-from harness.runtime import FailureRecord, Manifest, Plan, Stage, Store
+from harness.runtime import Plan, Stage, Store
+from harness.runtime.manifest import FailureRecord, Manifest
 from harness.runtime.stage import fingerprint_of
 from harness.tracking.record import (
     COMMIT_TAG,

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 
 from harness.errors import UserError
 from harness.quiet import QUIET
-from harness.runtime import Event, StageFinished, Store
+from harness.runtime import Event, Store
+from harness.runtime.plan import StageFinished
 from harness.tracking.connection import (
     DatabaseLocked,
     Mlflow,

@@ -18,7 +18,8 @@ from world_of_names import in_folders_of_its_own, write_world
 from harness.cli.main import app
 from harness.project import profiles_dir, project_root
 from harness.registry import declared
-from harness.runtime import Event, StageFailed, StageFinished, StageProgress
+from harness.runtime import Event
+from harness.runtime.plan import StageFailed, StageFinished, StageProgress
 from harness.tracking import TableState
 
 HERE = Path(__file__).resolve().parent

@@ -16,14 +16,13 @@ import harness
 from harness.cli import run as live
 from harness.cli.common import console
 from harness.registry import declared
-from harness.runtime import (
-    Plan,
+from harness.runtime import Plan, Store
+from harness.runtime.plan import (
     StageElsewhere,
     StageFailed,
     StageFinished,
     StageProgress,
     StageStarted,
-    Store,
     Tally,
 )
 

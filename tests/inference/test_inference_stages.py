@@ -15,7 +15,8 @@ from harness.pipeline.runs import plan_table
 from harness.pipeline.steps import generate_stage
 from harness.registry.declared import load_tables
 from harness.registry.profile import Profile
-from harness.runtime import Json, Plan, Stage, StageContext
+from harness.runtime import Plan, Stage, StageContext
+from harness.runtime.stage import Json
 from harness.serving.engines import identity, installed, needed
 from harness.worlds.lookup import answering, world_of
 from harness.worlds.stage_io import PROMPT_SCHEMA, read_rows, write_rows

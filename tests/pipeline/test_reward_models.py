@@ -20,7 +20,8 @@ from harness.registry.profile import unsupported as lacking
 from harness.registry.recipe import Online, Recipe
 from harness.registry.schema import Table
 from harness.report.build import assumptions_of
-from harness.runtime import Json, Plan
+from harness.runtime import Plan
+from harness.runtime.stage import Json
 from harness.worlds.embedded import files
 from harness.worlds.embedded.reward import (
     REWARD_MODELS,

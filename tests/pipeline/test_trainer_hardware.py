@@ -15,7 +15,7 @@ from harness.pipeline.factory import KINDS, needs_of
 from harness.pipeline.steps import train_stage
 from harness.registry.profile import Profile, load_profiles
 from harness.registry.recipe import Online, Recipe
-from harness.runtime import Need
+from harness.runtime.crew import Need
 from harness.training.placement import Placement
 from harness.worlds.lookup import world_of
 

@@ -17,7 +17,8 @@ from harness.pipeline.runs import plan_table
 from harness.pipeline.steps import answer_seed, answer_stage, judge_stage, rate_stage
 from harness.registry.profile import Profile
 from harness.registry.schema import Table
-from harness.runtime import Json, Plan, Stage
+from harness.runtime import Plan, Stage
+from harness.runtime.stage import Json
 from harness.worlds.embedded import texts
 from harness.worlds.lookup import world_of
 from harness.worlds.stage_io import Rows, read_rows

@@ -32,17 +32,8 @@ from harness.pipeline.steps import FUNCTIONS, assistant, pair_stage, train_stage
 from harness.registry.profile import Profile
 from harness.registry.recipe import Creator, Recipe
 from harness.registry.schema import Table
-from harness.runtime import (
-    Engine,
-    Event,
-    Interrupted,
-    Plan,
-    RunOutcome,
-    Stage,
-    StageFinished,
-    StageProgress,
-    Store,
-)
+from harness.runtime import Engine, Event, Plan, RunOutcome, Stage, Store
+from harness.runtime.plan import Interrupted, StageFinished, StageProgress
 from harness.worlds.embedded import files, reward
 from harness.worlds.embedded.creator import METHODS
 from harness.worlds.embedded.language import parse

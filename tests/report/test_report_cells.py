@@ -26,7 +26,8 @@ from harness.report.blocks import summary_blocks
 from harness.report.model import Cell, ColumnSummary
 from harness.report.origin import origin_of
 from harness.report.view import facts
-from harness.runtime import Plan, Store, StoreError
+from harness.runtime import Plan, Store
+from harness.runtime.files import StoreError
 
 T_1 = math.tan(math.pi * 0.475)
 """97.5% quantile of t with one degree of freedom (a Cauchy distribution): 12.7062."""

@@ -13,7 +13,8 @@ from typing import Any
 
 import toy_stages
 
-from harness.runtime import Engine, Plan, StageProgress, Store
+from harness.runtime import Engine, Plan, Store
+from harness.runtime.plan import StageProgress
 
 
 def say(event: Any) -> None:

@@ -21,17 +21,9 @@ from toy_stages import toy
 from harness.errors import UserError
 from harness.project import replies_dir
 from harness.quiet import silence
-from harness.runtime import (
-    EngineOptions,
-    Event,
-    Interrupted,
-    Need,
-    Needs,
-    StageProgress,
-    StageStarted,
-    Store,
-    ray_engine,
-)
+from harness.runtime import EngineOptions, Event, Store, ray_engine
+from harness.runtime.crew import Need, Needs
+from harness.runtime.plan import Interrupted, StageProgress, StageStarted
 
 HERE = Path(__file__).resolve().parent
 BUDGET = 0.02

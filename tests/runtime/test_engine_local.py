@@ -15,19 +15,14 @@ import pytest
 from toy_stages import FUNCTIONS, toy
 
 from harness.errors import HarnessError, UserError
-from harness.runtime import (
-    Engine,
-    Event,
-    Plan,
-    RunOutcome,
-    Stage,
+from harness.runtime import Engine, Event, Plan, RunOutcome, Stage, Store
+from harness.runtime.manifest import collect_provenance
+from harness.runtime.plan import (
     StageFailed,
     StageFinished,
     StageProgress,
     StageSkipped,
     StageStarted,
-    Store,
-    collect_provenance,
 )
 from harness.runtime.worker import StageWorker
 

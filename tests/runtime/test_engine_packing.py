@@ -9,8 +9,8 @@ import pytest
 from toy_stages import FUNCTIONS, toy
 
 from harness.errors import UserError
-from harness.runtime import Engine, Need, Needs, Plan, Stage, Store
-from harness.runtime.crew import Crew, visible_gpus
+from harness.runtime import Engine, Plan, Stage, Store
+from harness.runtime.crew import Crew, Need, Needs, visible_gpus
 from harness.runtime.manifest import available_cores
 from harness.runtime.worker import Message
 

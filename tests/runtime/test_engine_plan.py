@@ -12,18 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from toy_stages import toy
 
-from harness.runtime import (
-    Plan,
-    Stage,
+from harness.runtime import Plan, Stage, Store
+from harness.runtime.plan import (
+    Schedule,
     StageFailed,
     StageFinished,
     StageProgress,
     StageSkipped,
     StageStarted,
-    Store,
     Tally,
 )
-from harness.runtime.plan import Schedule
 
 
 @st.composite

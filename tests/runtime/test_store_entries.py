@@ -15,8 +15,9 @@ from typing import Any
 
 import pytest
 
-from harness.runtime import Stage, StageContext, Store, StoreError, files
+from harness.runtime import Stage, StageContext, Store, files
 from harness.runtime import store as store_module
+from harness.runtime.files import StoreError
 from harness.runtime.manifest import git_state
 from harness.runtime.stage import PROGRESS, append_point
 

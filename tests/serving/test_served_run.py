@@ -13,7 +13,8 @@ from toy_servers import served
 from harness.errors import HarnessError
 from harness.pipeline.factory import Turns
 from harness.registry.profile import Profile, load_profiles
-from harness.runtime import Event, RunOutcome, Stage, StageFailed, StageFinished, Store
+from harness.runtime import Event, RunOutcome, Stage, Store
+from harness.runtime.plan import StageFailed, StageFinished
 from harness.selection import served_run
 from harness.selection.served_run import ServedRun
 

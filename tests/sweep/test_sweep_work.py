@@ -12,7 +12,8 @@ from toy_sweep import METRIC, SHARE, InlineEngine, choice, order_of, toy
 
 from harness.errors import HarnessError, UserError
 from harness.report.sweep import SweepReport
-from harness.runtime import Interrupted, Plan, Stage
+from harness.runtime import Plan, Stage
+from harness.runtime.plan import Interrupted
 from harness.sweep.conduct import Order, run_sweep, shared_stages, stored_report
 from harness.sweep.declaration import Sweep
 from harness.sweep.study import open_study, point_of, trials_of

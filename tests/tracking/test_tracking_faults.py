@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 from toy_table import contents, filled, toy_runs, toy_state, toy_tracker
 
-from harness.runtime import StageFinished, Store
+from harness.runtime import Store
+from harness.runtime.plan import StageFinished
 from harness.tracking import Mlflow, TrackingError
 from harness.tracking.connection import uri_text, without_secrets
 from harness.tracking.record import Record

@@ -15,7 +15,8 @@ from toy_table import contents, stages, toy_runs, toy_state, toy_tracker, write
 from harness.errors import UserError
 from harness.pipeline.runs import TableRuns
 from harness.quiet import QUIET, worker_environment
-from harness.runtime import Stage, StageFinished, Store
+from harness.runtime import Stage, Store
+from harness.runtime.plan import StageFinished
 from harness.tracking import Mlflow, TableState, Tracker, TrackingError, ui_command
 from harness.tracking.connection import default_uri
 

@@ -17,7 +17,8 @@ from toy_table import contents, filled, score, stages, toy_runs, toy_state, toy_
 
 from harness.report.answer import answer_to
 from harness.report.view import plain
-from harness.runtime import Store, StoreError
+from harness.runtime import Store
+from harness.runtime.files import StoreError
 from harness.tracking import Mlflow, TableState, TrackingError
 from harness.tracking.connection import default_uri
 from harness.tracking.tables import state_records

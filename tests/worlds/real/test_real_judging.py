@@ -28,7 +28,9 @@ from harness.registry.profile import BenchmarkSettings, Profile
 from harness.report.build import stored_results
 from harness.report.controls import KnownControls
 from harness.report.origin import origin_of
-from harness.runtime import Json, StageContext, Store, collect_provenance
+from harness.runtime import StageContext, Store
+from harness.runtime.manifest import collect_provenance
+from harness.runtime.stage import Json
 from harness.worlds.lookup import runtime_of
 from harness.worlds.real.benchmarks import benchmark_identity, judging_settings
 from harness.worlds.real.scoring import rating_settings, topic_settings, topics_stage
