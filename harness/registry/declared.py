@@ -370,11 +370,6 @@ def named_figure(name: str) -> Figure:
 def named_table(name: str) -> tuple[Table, Mapping[str, Table]]:
     path = own_file(name)
     if path is None:
-        if name == "table3":
-            raise UserError(
-                "table 3 of the paper defines the informativeness metrics and has no numbers; they "
-                "are in `harness/eva/informativeness.py`, and `table4` compares them"
-            )
         _look_beside("table", name, all_tables())
         return find("table", all_tables(), name), all_tables()
     tables = load_tables(more=path)

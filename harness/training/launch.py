@@ -56,11 +56,7 @@ def launch(function: str, ctx: StageContext, on_log: OnLog, *, online: bool = Fa
     value in the first process is the summary. The settings hold `numerics`, of `Hardware`. An
     error's message has its reason, or the end of the log.
     """
-    if ctx.unfinished is None or "training" not in ctx.hardware:
-        raise HarnessError(
-            "the stage is trained on hardware of the profile, and nothing says on what hardware: "
-            "run it by `harness run` with a profile that has `hardware`"
-        )
+    assert ctx.unfinished is not None
     hardware = Hardware.model_validate(ctx.hardware["training"])
     with held(ctx.unfinished) as folder:
         # Checkpoints of a different device layout cannot be resumed.

@@ -34,7 +34,6 @@ MISTAKES = {
     "plan table4 --set profile.x=abc": "`x` must be a whole number, e.g. 400",
     "plan table4 --set recipe.size=2": "write `profile.NAME=VALUE`",
     "plan table8 --profile single-gpu": "`rloo`; on `laptop`, `micro`, `paper` it can",
-    "report table3": "table 3 of the paper defines the informativeness metrics",
     "report table4 --json --format markdown": "contradict each other",
     "report all-offline --publish --json": "leave out the other options",
     "report --all table4": "name one table, or ask for every one with `--all`",

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
-from computing import given, run_stage
 from processors import on_processors
 
-from harness.errors import HarnessError, UserError
+from harness.errors import UserError
 from harness.pipeline.algorithm import Planner
 from harness.pipeline.factory import KINDS, needs_of
-from harness.pipeline.steps import train_stage
 from harness.registry.profile import Profile, load_profiles
 from harness.registry.recipe import Online, Recipe
 from harness.runtime.crew import Need
@@ -114,12 +111,6 @@ def test_the_papers_online_steps_are_shared_by_its_gpus(paper: Profile) -> None:
         assert micro_batch is not None
         passes = place.batches(rollouts)["gradient_accumulation_steps"]
         assert passes * micro_batch == share
-
-
-def test_a_stage_for_hardware_outside_a_run_is_one_sentence(micro: Profile, tmp_path: Path) -> None:
-    inputs = {"pairs": given(tmp_path / "pairs", "pairs", [{"prompt": "a"}])}
-    with pytest.raises(HarnessError, match="nothing says on what hardware"):
-        run_stage(train_stage, tmp_path / "out", training(on(micro)).settings, inputs)
 
 
 def test_a_profile_of_real_models_gives_each_kind_of_stage_what_it_needs(

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 from toy_stages import FUNCTIONS, toy
 
-from harness.errors import HarnessError, UserError
 from harness.runtime import Engine, Event, Plan, RunOutcome, Stage, Store
 from harness.runtime.manifest import collect_provenance
 from harness.runtime.plan import (
@@ -193,10 +192,3 @@ def test_an_input_that_was_changed_is_named_and_fails_its_dependant(tmp_path: Pa
     reason = run(tmp_path, [needs]).failed[needs]
     assert "'first draw'" in reason
     assert "number.txt" in reason
-
-
-def test_a_kind_without_function_and_no_workers_are_errors(tmp_path: Path) -> None:
-    with pytest.raises(HarnessError, match="of the kind brew"):
-        run(tmp_path, [toy("brew")])
-    with pytest.raises(UserError, match="--jobs is 0"):
-        run(tmp_path, [toy("draw")], jobs=0)

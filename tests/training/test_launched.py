@@ -170,7 +170,7 @@ def test_a_process_does_its_part_and_the_first_writes_the_summary(
     (tmp_path / "job.json").write_text(json.dumps(job), encoding="utf-8")
     assert launching.main(tmp_path / "job.json") == 1
     failure = json.loads((tmp_path / OUTCOME).read_text(encoding="utf-8"))
-    assert "no algorithm `no` trains on pairs" in failure["reason"]
+    assert "unknown preference loss `no`: use one of dpo" in failure["reason"]
 
 
 @pytest.mark.parametrize(
