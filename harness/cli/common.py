@@ -118,8 +118,6 @@ JsonOption = Annotated[bool, option("--json", None, "Print JSON and nothing else
 
 @dataclass(frozen=True)
 class RunArguments:
-    """What to plan or run."""
-
     table: Annotated[
         str,
         argument(
@@ -153,8 +151,6 @@ class RunArguments:
 
 @dataclass(frozen=True)
 class EngineChoice:
-    """Where stages are computed."""
-
     engine: Annotated[
         Literal["local", "ray"],
         option("--engine", None, "Where stages run: this machine, or a Ray cluster."),
@@ -178,8 +174,6 @@ class EngineChoice:
 
 @dataclass(frozen=True)
 class PublishOptions:
-    """Whether to publish the output."""
-
     publish: Annotated[
         bool, option("--publish", None, "Also write it to results/, with the data behind it.")
     ] = False
@@ -232,7 +226,6 @@ def emit(found: Any, as_json: bool, text: Callable[[Any], Iterable[Any]]) -> Non
 
 
 def print_all(parts: Iterable[Any], out: Console | None = None) -> None:
-    """Print texts and tables in sequence."""
     out = out or console()
     for part in parts:
         # A console forgets that a bare text is not to be wrapped.

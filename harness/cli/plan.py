@@ -53,7 +53,6 @@ def _text(summary: PlanSummary, again: str, full: bool) -> Iterator[Any]:
 
 
 def _parts(summary: PlanSummary) -> Iterator[Any]:
-    """Yield the stages by table and by kind."""
     if summary.tables:
         lines = [
             (line.table, *map(str, (line.rows, line.runs, line.total, line.done)))
@@ -71,7 +70,6 @@ def _parts(summary: PlanSummary) -> Iterator[Any]:
 
 
 def left_out(summary: PlanSummary) -> Iterator[str]:
-    """Yield why tables are left out of a group."""
     for table, reasons in summary.left_out.items():
         yield f"left out: {table}: {reasons}"
 

@@ -138,7 +138,6 @@ class Run:
 
 class Planner(StageFactory):
     def run(self, run_id: str, recipe: Recipe, seed: int, kind: RowKind = "policy") -> Run:
-        """Return the stages of a run, with all its benchmarks."""
         label = f"seed {seed} · {run_id}"
         make = _segments if recipe.is_online else _iterations
         iterations = tuple(make(self, label, recipe, seed))
@@ -289,7 +288,6 @@ class _Step:
         return Iteration(selected, pairs, self._train(before.policy, pairs))
 
     def same(self, before: Iteration) -> Iteration:
-        """Train on all of the previous prompts again."""
         pairs = self._pairs(*self._rollouts(before.policy, before.prompts))
         return Iteration(before.prompts, pairs, self._train(before.policy, pairs))
 

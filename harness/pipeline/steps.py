@@ -220,14 +220,12 @@ def join_stage(ctx: StageContext) -> Result:
 
 @writes("pairs", pair_schema)
 def repeat_stage(ctx: StageContext) -> Result:
-    """Repeat pairs until there are `size` of them."""
     size, rng = cast(int, ctx.settings["size"]), np.random.default_rng(ctx.seed)
     return repeated(pairs_of(ctx.inputs["pairs"]), size, rng), None
 
 
 @writes("completions", COMPLETION_SCHEMA)
 def generate_stage(ctx: StageContext) -> Result:
-    """Answer every prompt n times."""
     prompts = read_prompts(ctx.inputs["prompts"])
     with answering(ctx) as ask:
         asked = [user(row["prompt"]) for row in prompts]

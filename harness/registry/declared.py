@@ -275,7 +275,6 @@ class Deviations(Strict):
 
 
 def deviations(path: Path | None = None) -> Deviations:
-    """Read and check the deviations; empty if the file does not exist."""
     file = path or project_root() / FILE
     if not os.path.lexists(file):
         return Deviations()

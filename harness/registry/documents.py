@@ -36,8 +36,6 @@ Found = TypeVar("Found")
 
 
 class YamlFault(Exception):
-    """A YAML error and its line."""
-
     def __init__(self, line: int, message: str) -> None:
         self.line = line
         self.message = in_a_line(message)
@@ -69,7 +67,6 @@ def read_text(path: Path) -> str:
 
 
 def parse_yaml(text: str) -> Any:
-    """Parse YAML text into plain data."""
     try:
         return _Reader(text).get_single_data()
     except yaml.MarkedYAMLError as error:
@@ -106,8 +103,6 @@ def as_yaml(data: Any) -> str:
 
 @dataclass(frozen=True, order=True)
 class Problem:
-    """One problem in a declaration."""
-
     file: str
     line: int
     message: str
@@ -122,8 +117,6 @@ class Problem:
 
 
 class RegistryError(UserError):
-    """Invalid declarations; carries every problem found."""
-
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = sorted(set(problems))
         count = len(self.problems)
@@ -405,7 +398,6 @@ def _short(value: Any) -> str:
 
 
 def _keys_at(model: type[BaseModel], loc: Loc) -> list[str]:
-    """Return the keys allowed at a location in a model."""
     models = [model]
     for part in loc:
         named = [

@@ -68,12 +68,10 @@ class Figure(Strict):
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """Ids of the columns it reads from its rows."""
         return ()
 
 
 def _refs(named: Any) -> Iterator[str]:
-    """Yield the rows in nested groups."""
     if isinstance(named, str):
         yield named
     else:
@@ -210,7 +208,6 @@ def _read(document: documents.Document, problems: list[documents.Problem]) -> Fi
 def reference_problems(
     document: documents.Document, figure: Figure, tables: Mapping[str, Table]
 ) -> Iterator[documents.Problem]:
-    """Yield problems with the rows and columns that a figure names."""
     declared = {f"{table.id}/{row.id}": (table, row) for table in tables.values()
                 for row in table.rows}  # fmt: skip
     for ref in figure.rows:

@@ -53,7 +53,6 @@ class PaperAnswer(Strict):
 
     @property
     def tables(self) -> list[str]:
-        """The tables whose rows are compared."""
         comparisons = (it for line in self.lines for it in line.comparisons)
         return list(dict.fromkeys(name for it in comparisons for name in it.tables))
 
@@ -72,5 +71,4 @@ class Paper(Strict):
 
 @functools.cache
 def the_paper(path: Path | None = None) -> Paper:
-    """Read and check the declaration of the paper."""
     return read_declared(path or project_root() / "experiments" / "paper.yaml", Paper, "a paper")[0]

@@ -156,11 +156,9 @@ class League(Strict):
 
     @property
     def ends(self) -> int:
-        """The mark after which the run ends."""
         return self.mark or self.marks
 
     def canonical(self) -> dict[str, Any]:
-        """Return the settings that matter."""
         return self.model_dump(exclude={"mark"}) | {"seen": None, "mark": self.ends}
 
 
@@ -518,7 +516,6 @@ def layered(
 
 
 def defaults() -> dict[str, Any]:
-    """Return the default of every recipe setting."""
     return Recipe().model_dump() | {"online": Online().model_dump()}
 
 

@@ -61,8 +61,6 @@ class PaperValue(RootModel[Annotated[str, Field(pattern=rf"^{_PRINTED.pattern}$"
 
 
 class PaperSource(Strict):
-    """Where the paper prints a table."""
-
     section: str
     """Section, `4.2.1`, or appendix, `H.1`."""
     table: int = Field(ge=1)
@@ -212,7 +210,6 @@ class LeagueRows(Strict):
 
     @property
     def no_methods(self) -> set[str]:
-        """The rows that are not ranked."""
         return {self.uniform, self.start, self.twin, *self.above, *self.below, *self.controls}
 
 
@@ -342,7 +339,6 @@ class Table(Strict):
 
     @property
     def main_column(self) -> Column:
-        """The primary claim's column, or the first column without one."""
         return self.main_place[1]
 
     def is_about_choosing(self, claim: Claim) -> bool:

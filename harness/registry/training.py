@@ -43,8 +43,6 @@ class Optimiser(Strict):
 
 
 class Offline(Optimiser):
-    """Training on an iteration's preference pairs."""
-
     batch_size: Count
     """Pairs per optimizer step, over all devices."""
     epochs: Positive
