@@ -46,7 +46,6 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.errors import HarnessError
 from harness.statistics.intervals import Interval
 from harness.statistics.scores import FloatArray, NestedScores, ScoreMatrix, Scores
 
@@ -93,10 +92,6 @@ class Conjunction:
 
 def conjunction(statements: Sequence[Interval]) -> Conjunction:
     """Jointly test statements, each that a mean from at least two seeds is above zero."""
-    if not statements:
-        raise HarnessError("A conjunction needs at least one statement; none was given.")
-    if any(statement.seeds == 1 for statement in statements):
-        raise HarnessError("One seed says nothing about a recipe; run two seeds or more.")
     p_for = [statement.p_above_zero() for statement in statements]
     # Compute the other tail directly; 1 - p would lose precision for small values.
     p_against = [
@@ -118,8 +113,6 @@ def holm(p_values: Sequence[float]) -> list[float]:
     Source: Holm (1979), Scandinavian Journal of Statistics 6.
     """
     p = np.asarray(p_values, dtype=np.float64)
-    if not ((p >= 0.0) & (p <= 1.0)).all():
-        raise HarnessError("A p-value is not between 0 and 1; leave out comparisons without one.")
     order = np.argsort(p, kind="stable")
     stepped = np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1))
     adjusted = np.empty_like(p)
@@ -133,10 +126,8 @@ def sign_agreement(ours: Sequence[float], paper: Sequence[float]) -> tuple[int, 
     A row where the paper's gain is zero claims no direction and is not counted. A gain of exactly
     zero on our side agrees with neither direction.
     """
-    left, right = _finite_pair(ours, paper)
-    counted = right != 0.0
-    agree = np.sign(left[counted]) == np.sign(right[counted])
-    return int(agree.sum()), int(counted.sum())
+    left, right = np.sign(ours), np.sign(paper)
+    return int((left == right)[right != 0.0].sum()), int((right != 0.0).sum())
 
 
 def spearman(a: Sequence[float], b: Sequence[float]) -> float | None:
@@ -144,7 +135,7 @@ def spearman(a: Sequence[float], b: Sequence[float]) -> float | None:
 
     None if undefined: fewer than three rows, or one side constant.
     """
-    left, right = _finite_pair(a, b)
+    left, right = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
     if len(left) < 3 or np.ptp(left) == 0.0 or np.ptp(right) == 0.0:
         return None
     return float(np.corrcoef(mean_ranks(left), mean_ranks(right))[0, 1])
@@ -167,18 +158,6 @@ def mean_ranks(values: FloatArray) -> FloatArray:
     ranks = np.empty(values.shape)
     np.put_along_axis(ranks, order, (first + last) / 2.0 + 1.0, axis=-1)
     return ranks
-
-
-def _finite_pair(a: Sequence[float], b: Sequence[float]) -> tuple[FloatArray, FloatArray]:
-    left, right = np.array(a, dtype=np.float64).ravel(), np.array(b, dtype=np.float64).ravel()
-    if len(left) != len(right):
-        raise HarnessError(
-            f"Two columns of {len(left)} and {len(right)} rows cannot be compared; give both "
-            "values of each row."
-        )
-    if not (np.isfinite(left).all() and np.isfinite(right).all()):
-        raise HarnessError("A compared value is not finite; leave out rows without a score.")
-    return left, right
 
 
 @dataclass(frozen=True)
@@ -212,11 +191,6 @@ def rank_correlation(
     The measurements may have different seeds. None with fewer than four items, or if a measurement
     is the same for all of them.
     """
-    if len(first) != len(second):
-        raise HarnessError(
-            f"Measurements of {len(first)} and {len(second)} things cannot be correlated; give "
-            "both of each thing."
-        )
     if len(first) < LEAST:
         return None
     left, right = _stacked(first), _stacked(second)
@@ -242,7 +216,7 @@ def rank_agreement(
     All items have the same seeds and prompts; prompts nested in seeds are resampled along with
     their seed. None as in `rank_correlation`.
     """
-    if len(measured) < LEAST and len(measured) == len(given):
+    if len(measured) < LEAST:
         return None
     means = np.array([scores.mean for scores in measured]).round(DECIMALS)
     rho = spearman(means.tolist(), given)

@@ -19,7 +19,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from harness.errors import HarnessError
 from harness.statistics.scores import ScoreMatrix, Scores, Spread
 
 
@@ -88,10 +87,6 @@ def mean_over_seeds(values: Sequence[float]) -> tuple[float, float | None, float
     training prompts or the share of a topic among them.
     """
     array = np.asarray(values, dtype=np.float64)
-    if len(array) == 0 or not np.isfinite(array).all():
-        raise HarnessError(
-            "A mean over seeds needs a finite value of each seed; leave out what is not defined."
-        )
     mean = float(array.mean())
     if len(array) == 1:
         return mean, None, None

@@ -66,10 +66,10 @@ with multiway clustering.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -149,22 +149,20 @@ class Scores(ABC):
         """Return all values multiplied by a number."""
 
     @abstractmethod
-    def plus(self, other: Scores) -> Self:
+    def plus(self, other: Self) -> Self:
         """Return the sum with scores of the same seeds and, unless nested, the same prompts."""
 
     @abstractmethod
     def constant(self, value: float) -> Self:
         """Return scores of the same seeds that all have one value, without spread."""
 
-    def minus(self, other: Scores) -> Self:
+    def minus(self, other: Self) -> Self:
         """Return the difference, paired as in `plus`."""
         return self.plus(other.scaled(-1.0))
 
 
 def weighted_sum(terms: Sequence[tuple[float, Scores]]) -> Scores:
     """Return the weighted sum of scores, paired by seed and, unless nested, by prompt."""
-    if not terms:
-        raise HarnessError("A weighted sum needs at least one set of scores; none was given.")
     return reduce(lambda a, b: a.plus(b), [scores.scaled(weight) for weight, scores in terms])
 
 
@@ -183,58 +181,31 @@ class ScoreMatrix(Scores):
     prompts: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        """Check the shape, the ids, and that every value is finite."""
-        if self.values.shape != (len(self.seeds), len(self.prompts)):
-            raise HarnessError(
-                f"A score matrix of shape {self.values.shape} does not fit its {len(self.seeds)} "
-                f"seeds and {len(self.prompts)} prompts; give one row per seed."
-            )
-        for name, ids in (("seed", self.seeds), ("prompt", self.prompts)):
-            if len(set(ids)) != len(ids):
-                raise HarnessError(f"A {name} appears twice in a score matrix; keep one of them.")
-        if not self.seeds or len(self.prompts) < 2:
-            raise HarnessError(
-                f"A score matrix has {len(self.seeds)} seeds and {len(self.prompts)} prompts; "
-                "statistics need at least one seed and two prompts."
-            )
-        if not np.isfinite(self.values).all():
-            raise HarnessError(
-                "A score matrix holds a value that is not finite; leave out the seed or prompt "
-                "that has no score."
-            )
+        """Check that there are two prompts or more, and that every value is finite."""
+        _require_scores(self.values)
 
     @classmethod
     def from_seeds(cls, scores: Mapping[int, Mapping[str, float]]) -> ScoreMatrix:
         """Build the matrix from `{seed: {prompt id: value}}`."""
-        if not scores:
-            raise HarnessError("A score matrix needs at least one seed; none has scores yet.")
         seeds = tuple(sorted(scores))
         prompts = tuple(scores[seeds[0]])
         for seed in seeds[1:]:
-            _require_same("prompts", f"seed {seeds[0]}", prompts, f"seed {seed}", scores[seed])
-        values = [
-            list(own.values()) if tuple(own) == prompts else [own[prompt] for prompt in prompts]
-            for own in map(scores.__getitem__, seeds)
-        ]
+            _require_same(f"seed {seeds[0]}", prompts, f"seed {seed}", scores[seed])
+        values = [[scores[seed][prompt] for prompt in prompts] for seed in seeds]
         return cls(np.array(values, dtype=np.float64), seeds, prompts)
 
     @classmethod
     def of(cls, values: npt.ArrayLike) -> ScoreMatrix:
-        """Wrap an array as a matrix, with positions as ids."""
+        """Wrap an array of shape (seeds, prompts) as a matrix, with positions as ids."""
         array = np.asarray(values, dtype=np.float64)
-        if array.ndim != 2:
-            raise HarnessError(
-                f"Per-prompt values have {array.ndim} dimensions; give two, seeds x prompts."
-            )
         seeds, prompts = array.shape
         return cls(array, tuple(range(seeds)), tuple(str(i) for i in range(prompts)))
 
     def aligned_to(self, other: ScoreMatrix) -> ScoreMatrix:
-        """Return this matrix with rows and columns reordered to match `other`."""
+        """Return this matrix with rows and columns in the order of `other`, of the same seeds."""
         if (self.seeds, self.prompts) == (other.seeds, other.prompts):
             return self
-        _require_same("seeds", "the first", other.seeds, "the second", self.seeds)
-        _require_same("prompts", "the first", other.prompts, "the second", self.prompts)
+        _require_same("the first", other.prompts, "the second", self.prompts)
         row = {seed: i for i, seed in enumerate(self.seeds)}
         column = {prompt: i for i, prompt in enumerate(self.prompts)}
         rows = [row[seed] for seed in other.seeds]
@@ -261,10 +232,8 @@ class ScoreMatrix(Scores):
     def scaled(self, weight: float) -> ScoreMatrix:
         return ScoreMatrix(weight * self.values, self.seeds, self.prompts)
 
-    def plus(self, other: Scores) -> ScoreMatrix:
+    def plus(self, other: ScoreMatrix) -> ScoreMatrix:
         """Return the entrywise sum, `other` aligned to this matrix first."""
-        if not isinstance(other, ScoreMatrix):
-            raise _other_kind()
         return ScoreMatrix(self.values + other.aligned_to(self).values, self.seeds, self.prompts)
 
     def constant(self, value: float) -> ScoreMatrix:
@@ -291,16 +260,10 @@ class NestedScores(Scores):
     @classmethod
     def from_seeds(cls, scores: Mapping[int, Mapping[str, float]]) -> NestedScores:
         """Build the scores from `{seed: {prompt id: value}}`."""
-        if not scores:
-            raise HarnessError("Scores of prompts need at least one seed; none has scores yet.")
         seeds = tuple(sorted(scores))
         sets = [np.fromiter(scores[seed].values(), dtype=np.float64) for seed in seeds]
-        for seed, values in zip(seeds, sets, strict=True):
-            if len(values) < 2 or not np.isfinite(values).all():
-                raise HarnessError(
-                    f"Seed {seed} has {len(values)} scored prompts, or one whose score is not "
-                    "finite; statistics need two prompts or more, all with a score."
-                )
+        for values in sets:
+            _require_scores(values)
         sizes = np.array([len(values) for values in sets], dtype=np.float64)
         variances = np.array([values.var(ddof=1) for values in sets]) / sizes
         means = np.array([values.mean() for values in sets])
@@ -331,14 +294,7 @@ class NestedScores(Scores):
         variances, squares = weight**2 * self.variances, weight**4 * self.squares
         return NestedScores(self.seeds, weight * self.means, variances, squares)
 
-    def plus(self, other: Scores) -> NestedScores:
-        if not isinstance(other, NestedScores):
-            raise _other_kind()
-        if set(self.seeds) != set(other.seeds):
-            raise HarnessError(
-                f"Scores of the seeds {self.seeds} and {other.seeds} cannot be compared; run both "
-                "with the same seeds."
-            )
+    def plus(self, other: NestedScores) -> NestedScores:
         order = [other.seeds.index(seed) for seed in self.seeds]
         return NestedScores(
             self.seeds,
@@ -352,40 +308,24 @@ class NestedScores(Scores):
         return NestedScores(self.seeds, nothing + value, nothing, nothing)
 
 
-@dataclass(frozen=True, eq=False)
-class CrossedMoments:
-    """The mean of a crossed matrix and its variance components.
-
-    Every field has the batch shape of the values (their leading axes).
-
-    Attributes:
-        mean: Grand mean.
-        variance: Estimated variance of the grand mean.
-        df: Degrees of freedom of that estimate; at least the seeds', and equal to them without
-            variance.
-        ms_seed: Mean square of the seeds.
-        ms_prompt: Mean square of the prompts.
-        ms_error: Mean square of the interaction and error.
-    """
+class CrossedMoments(NamedTuple):
+    """The mean of a crossed matrix and its variance components, in the values' batch shape."""
 
     mean: FloatArray
     variance: FloatArray
+    """Estimated variance of the mean."""
     df: FloatArray
+    """Degrees of freedom of `variance`; at least the seeds', and equal to them without variance."""
     ms_seed: FloatArray
     ms_prompt: FloatArray
     ms_error: FloatArray
+    """Mean square of the interaction and error."""
 
     @classmethod
     def of(
-        cls,
-        mean: FloatArray,
-        squares: Sequence[FloatArray],
-        shape: tuple[int, ...],
+        cls, mean: FloatArray, squares: Sequence[FloatArray], shape: tuple[int, int]
     ) -> CrossedMoments:
-        """Return the moments given a mean and the mean squares of seeds, prompts, and error.
-
-        `shape` is (seeds, prompts).
-        """
+        """Return them from the mean squares of seeds, prompts, and error of (seeds, prompts)."""
         (ms_seed, ms_prompt, ms_error), (seeds, prompts) = squares, shape
         seed_df = float(seeds - 1)
         own = np.maximum(ms_prompt - ms_error, 0.0)
@@ -414,26 +354,17 @@ def crossed_moments(values: FloatArray) -> CrossedMoments:
     return CrossedMoments.of(mean, (ms_seed, ms_prompt, ms_error), (seeds, prompts))
 
 
-def _require_same(
-    what: str,
-    first: str,
-    first_ids: Collection[object],
-    second: str,
-    second_ids: Collection[object],
-) -> None:
-    if tuple(first_ids) == tuple(second_ids):
-        return
-    differing = set(first_ids) ^ set(second_ids)
-    if differing:
-        shown = ", ".join(sorted(map(str, differing))[:3])
+def _require_scores(values: FloatArray) -> None:
+    if values.shape[-1] < 2 or not np.isfinite(values).all():
         raise HarnessError(
-            f"The {what} of {first} and {second} differ in {len(differing)} ids ({shown}); "
-            f"compare scores on the same {what} only."
+            f"A seed has {values.shape[-1]} scored prompts, or one whose score is not finite; "
+            "statistics need two prompts or more, all with a score."
         )
 
 
-def _other_kind() -> HarnessError:
-    return HarnessError(
-        "Scores of prompts cannot be compared with scores of answers; compare two columns of one "
-        "kind."
-    )
+def _require_same(first: str, prompts: Iterable[str], second: str, others: Iterable[str]) -> None:
+    if differing := sorted({*prompts} ^ {*others}):
+        raise HarnessError(
+            f"The prompts of {first} and {second} differ in {len(differing)} ids "
+            f"({', '.join(differing[:3])}); compare scores on the same prompts only."
+        )

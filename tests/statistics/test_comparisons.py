@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from harness.errors import HarnessError
 from harness.statistics import holm, sign_agreement, spearman
 from harness.statistics.comparisons import mean_ranks
 
@@ -23,13 +22,6 @@ from harness.statistics.comparisons import mean_ranks
 )
 def test_holm_steps_down_and_never_decreases(p_values: list[float], adjusted: list[float]) -> None:
     assert holm(p_values) == pytest.approx(adjusted)
-
-
-@pytest.mark.parametrize("wrong", [-0.5, 1.5, float("nan")])
-def test_holm_rejects_what_is_not_a_p_value(wrong: float) -> None:
-    assert holm([0.0, 1.0]) == [0.0, 1.0]
-    with pytest.raises(HarnessError, match="not between 0 and 1"):
-        holm([0.5, wrong])
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=8))
@@ -49,12 +41,6 @@ def test_spearman_by_hand() -> None:
 )
 def test_spearman_says_nothing_of_two_rows_or_a_constant(a: list[float], b: list[float]) -> None:
     assert spearman(a, b) is None
-
-
-@pytest.mark.parametrize("a", [[1.0, 2.0], [1.0, 2.0, float("nan")]])
-def test_spearman_needs_both_values_of_each_row(a: list[float]) -> None:
-    with pytest.raises(HarnessError):
-        spearman(a, [1.0, 2.0, 3.0])
 
 
 def test_signs_agree_row_by_row_and_a_printed_zero_claims_nothing() -> None:

@@ -105,8 +105,6 @@ def test_what_says_nothing_is_none() -> None:
 
 
 def test_measurements_of_other_things_are_refused() -> None:
-    with pytest.raises(HarnessError, match="both of each thing"):
-        rank_correlation(things([1.0] * 4), things([1.0] * 5))
     other = ScoreMatrix.of(np.zeros((3, 39)))
     with pytest.raises(HarnessError, match="prompts"):
         rank_correlation([*things([1.0, 2.0, 3.0]), other], things([1.0, 2.0, 3.0, 4.0]))
@@ -166,8 +164,6 @@ def test_the_order_of_given_numbers(kind: Any) -> None:
     assert rank_agreement(kind([1.0] * 5), given) is None
     assert rank_agreement(kind(ours), [1.0] * 5) is None
     assert rank_agreement([], []) is None
-    with pytest.raises(HarnessError, match="rows cannot be compared"):
-        rank_agreement(kind(ours), given[:4])
 
 
 @pytest.mark.parametrize("kind", [things, nested])
