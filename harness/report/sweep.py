@@ -6,24 +6,18 @@ winner and the base recipe on the benchmarks are, with seeds that no trial has s
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from pydantic import ConfigDict, Field
 
 from harness.registry.objective import Scalar, SweepObjective
-from harness.report.plots import MUTED, OURS, PAGE_WIDTH, Picture, Target, canvas, plain_frame
 from harness.report.publication import REPORT, SCORES, IndexEntry, Publication, check_files
 from harness.report.render import markdown
 from harness.report.scores import Measured, RunScores, read_score_file, write_scores
 from harness.report.view import Block
 from harness.strict import Strict
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 NOT_RUN = "not run"
 TOO_FEW = "n/a: too few complete trials"
@@ -271,59 +265,9 @@ def sweep_facts(report: SweepReport) -> list[tuple[str, str]]:
     ]  # fmt: skip
 
 
-MOST_TICKS = 8
-"""Number of values of a setting up to which each has its own place on the axis."""
-
-
-def sweep_pictures(report: SweepReport) -> list[Picture]:
-    """Return the plot of the complete trials, if any."""
-    if not report.complete:
-        return []
-    title = f"Trials: {report.objectives[0].label} by setting"
-    return [Picture(title, "trials.svg", title, functools.partial(_draw, report))]
-
-
-def _draw(report: SweepReport, target: Target) -> None:
-    """Draw the first objective at each setting, and against the second one, if any."""
-    first, *others = report.objectives
-    own: list[str | SweepObjective] = [*report.space, *others[:1]]
-    options: Any = {"sharey": True}
-    with canvas(target, report.name, (PAGE_WIDTH, 2.6), 1, len(own), **options) as (_, panels):
-        for axes, across in zip(panels.flat, own, strict=True):
-            plain_frame(axes, grid="both")
-            axes.set_xlabel(setting(across) if isinstance(across, str) else across.label)
-            places = _places(axes, report, across)
-            for trial in report.complete:
-                best = trial.number in (report.pareto or (report.winner,))
-                axes.plot(places(trial), (trial.values or {})[first.name], "D" if best else "o",
-                          color=OURS if best else MUTED, markerfacecolor=OURS if best else "white",
-                          markersize=4.5, alpha=0.8)  # fmt: skip
-        panels.flat[0].set_ylabel(first.label)
-        what = "on the Pareto front" if report.pareto else "the winner"
-        panels.flat[0].set_title(f"filled diamond: {what}", loc="left", color=MUTED)
-
-
-def _places(
-    axes: Axes, report: SweepReport, across: str | SweepObjective
-) -> Callable[[SweepTrial], Any]:
-    """Return a trial's position on the x axis; a setting with few values has one place for each."""
-    if isinstance(across, SweepObjective):
-        return lambda trial: (trial.values or {})[across.name]
-    values = list(dict.fromkeys(trial.params[across] for trial in report.complete))
-    numbers = all(isinstance(value, int | float) for value in values)
-    if numbers and len(values) > MOST_TICKS:
-        return lambda trial: trial.params[across]
-    values.sort(key=None if numbers else report.space[across].index)  # type: ignore[arg-type]
-    slanted: Any = {} if numbers else {"rotation": 30, "ha": "right"}
-    axes.set_xticks(range(len(values)), [value_text(value) for value in values], **slanted)
-    axes.margins(x=0.15)
-    return lambda trial: values.index(trial.params[across])
-
-
 def sweep_markdown(report: SweepReport) -> str:
     heading = f"Sweep {report.name} ({report.profile}, scale: {report.scale})"
-    parts: list[Block | Picture] = [*sweep_blocks(report), *sweep_pictures(report)]
-    return markdown(heading, sweep_facts(report), parts)
+    return markdown(heading, sweep_facts(report), sweep_blocks(report))
 
 
 def publish_sweep(report: SweepReport, results_dir: Path, *, allow_fewer: bool = False) -> Path:
@@ -348,7 +292,6 @@ SWEEP = Publication(
     lambda report: report.extent,
     page=sweep_markdown,
     recomputed=recomputed,
-    pictures=sweep_pictures,
 )
 """A sweep, published with its winner's per-prompt scores."""
 

@@ -1,4 +1,4 @@
-"""A published sweep: plots where there is something to see, and the same bytes each time."""
+"""A published sweep: what its page says, and the same bytes each time."""
 
 from __future__ import annotations
 
@@ -87,13 +87,12 @@ def replace(report: SweepReport, **changes: Any) -> SweepReport:
     return report.model_copy(update=changes)
 
 
-def test_a_published_sweep_is_a_page_its_data_and_its_plots(tmp_path: Path) -> None:
+def test_a_published_sweep_is_a_page_and_its_data(tmp_path: Path) -> None:
     folder = publish_sweep(REPORT, tmp_path)
     assert folder == tmp_path / "micro" / "sweeps" / "toy"
     names = sorted(path.name for path in folder.iterdir())
-    assert names == ["digests.json", "report.json", "report.md", "scores.parquet", "trials.svg"]
+    assert names == ["digests.json", "report.json", "report.md", "scores.parquet"]
     page = (folder / "report.md").read_text()
-    assert "(trials.svg)" in page
     assert "How many? \\| a \\*lot\\*" in page
     assert "no interval: all measurements are equal" in page
     assert "±0.0" not in page
@@ -132,7 +131,7 @@ def test_a_sweep_with_fewer_trials_or_scores_does_not_replace_one_with_more(tmp_
     assert verify(tmp_path).cells == 1
 
 
-def test_what_is_missing_says_so_and_draws_nothing(tmp_path: Path) -> None:
+def test_what_is_missing_says_so(tmp_path: Path) -> None:
     empty = replace(
         REPORT,
         trials=(),
@@ -146,7 +145,6 @@ def test_what_is_missing_says_so_and_draws_nothing(tmp_path: Path) -> None:
     with pytest.raises(Refused, match="lacks 4 of 4 trials, the winner on the benchmarks"):
         publish_sweep(empty, tmp_path)
     folder = publish_sweep(empty, tmp_path, allow_fewer=True)
-    assert not list(folder.glob("*.svg"))
     page = (folder / "report.md").read_text()
     assert "no trial is complete yet" in page
     assert "n/a: too few complete trials" in page
