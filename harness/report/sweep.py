@@ -28,12 +28,10 @@ class SweepTrial(Strict):
 
     number: int
     state: str
-    """`running`, `complete`, `pruned` or `fail`."""
+    """`running`, `complete` or `fail`."""
     params: dict[str, Scalar]
     values: dict[str, float] | None
     """The objectives by name, once complete."""
-    so_far: dict[int, float]
-    """Mean of the single objective over the first seeds, by the number of seeds."""
     started: str | None
     ended: str | None
     seconds: float | None
@@ -42,13 +40,11 @@ class SweepTrial(Strict):
     computed: int
     failure: str | None
 
-    def outcome(self, seeds: int) -> str:
+    @property
+    def outcome(self) -> str:
         """Return the objective values as text, or else the trial's fate."""
         if self.values is not None:
             return ", ".join(f"{name} {digits(value)}" for name, value in self.values.items())
-        if self.state == "pruned" and self.so_far:
-            step, value = max(self.so_far.items())
-            return f"pruned at {digits(value)} after {step} of {seeds} seeds"
         return f"failed: {self.failure}" if self.state == "fail" else self.state
 
 
@@ -66,6 +62,8 @@ class WinnerScore(Strict):
 
 
 class SweepReport(Strict):
+    model_config = ConfigDict(extra="ignore")  # as in a trial
+
     name: str
     question: str
     profile: str
@@ -75,7 +73,6 @@ class SweepReport(Strict):
     """Values of each setting, by path; a sample if there are infinitely many."""
     objectives: tuple[SweepObjective, ...]
     sampler: str
-    pruner: str | None
     seeds: tuple[int, ...]
     result_seeds: tuple[int, ...]
     """Fresh seeds of the winner."""
@@ -187,7 +184,7 @@ def _trial_block(report: SweepReport, trials: Sequence[SweepTrial], title: str) 
 def _outcome(report: SweepReport, trial: SweepTrial) -> list[str]:
     if trial.values is not None:
         return [digits(trial.values[o.name]) for o in report.objectives]
-    said = "failed" if trial.failure else trial.outcome(len(report.seeds))
+    said = "failed" if trial.failure else trial.outcome
     return [said, *([""] * (len(report.objectives) - 1))]
 
 
@@ -257,7 +254,6 @@ def sweep_facts(report: SweepReport) -> list[tuple[str, str]]:
         ("Measured on", "validation prompts, disjoint from every benchmark"),
         ("Seeds", f"{', '.join(map(str, report.seeds))} for each trial"),
         ("Sampler", report.sampler),
-        ("Pruner", report.pruner or "none"),
         ("Trials", f"{report.counted} of {report.target} ({ended})"),
         ("Stages", f"{sum(t.reused for t in report.trials)} reused, "
                    f"{sum(t.computed for t in report.trials)} computed"),

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
+from statistics import fmean
 
 import optuna
 
@@ -152,7 +153,7 @@ def run_sweep(
         def tell(study: optuna.Study, trial: optuna.trial.FrozenTrial) -> None:
             mlflow.attempt(lambda: trial_records(order, study))
             line = trial_line(sweep, trial)
-            outcome = f"{line.outcome(len(sweep.seeds))} ({line.seconds or 0:.0f} s)"
+            outcome = f"{line.outcome} ({line.seconds or 0:.0f} s)"
             say(f"trial {trial.number} · {outcome} · {ended()} of {order.target} trials done")
 
         say(f"{order.study}: {min(ended(), order.target)} of {order.target} trials done")
@@ -213,28 +214,19 @@ class Objective:
 
     def _measured(self, trial: optuna.Trial, point: SearchPoint) -> tuple[float, ...]:
         sweep, store = self.order.sweep, self.engine.store
-        head, runs = f"trial {trial.number}", self._runs(point, str(trial.number))
+        runs = self._runs(point, str(trial.number))
         whole = plan_of([run for several in runs.values() for run in several])
         missing = len(whole.pending(store))
         trial.set_user_attr(Note.REUSED, len(whole) - missing)
         trial.set_user_attr(Note.COMPUTED, missing)
-        if sweep.pruner is None:
-            self.compute(f"{head} · {point_text(point)}", whole)
-        sums = [0.0] * len(sweep.objectives)
-        for i in range(len(sweep.seeds)):
-            if sweep.pruner is not None:
-                own = plan_of([several[i] for several in runs.values()])
-                self.compute(f"{head}, seed {i + 1} · {point_text(point)}", own)
-            for j, objective in enumerate(sweep.objectives):
-                sums[j] += objective_value(objective.measure, runs[objective.after][i], store)
-            if not all(map(math.isfinite, sums)):
-                raise HarnessError(f"an objective is not a number: {sums}")
-            if len(sums) == 1:
-                trial.report(sums[0] / (i + 1), step=i + 1)
-                if i + 1 < len(sweep.seeds) and trial.should_prune():
-                    trial.set_user_attr(Note.COMPUTED, missing - len(whole.pending(store)))
-                    raise optuna.TrialPruned
-        return tuple(total / len(sweep.seeds) for total in sums)
+        self.compute(f"trial {trial.number} · {point_text(point)}", whole)
+        means = tuple(
+            fmean(objective_value(it.measure, run, store) for run in runs[it.after])
+            for it in sweep.objectives
+        )
+        if not all(map(math.isfinite, means)):
+            raise HarnessError(f"an objective is not a number: {means}")
+        return means
 
     def compute_grid(self) -> None:
         """Compute all points of a grid in one plan; a stage that fails fails in its trial."""
@@ -283,7 +275,6 @@ def trial_records(order: Order, study: optuna.Study) -> list[Record]:
     return [
         trial_record(
             order.study,
-            sweep.objectives,
             trial_line(sweep, trial),
             candidate(sweep, profile, point_of(trial)).recipe.canonical(),
         )

@@ -1,4 +1,4 @@
-"""A sweep's declaration: search space, objectives, sampler, pruner and trials.
+"""A sweep's declaration: search space, objectives, sampler and trials.
 
 A sweep starts from a base recipe and names the settings that it varies by their paths, such as
 `recipe.online.ratio_evol` or `profile.training.dpo.beta`. Anything that would otherwise fail in
@@ -131,13 +131,6 @@ class Sampler(Strict):
     """Random trials before the first that TPE models."""
 
 
-class Pruner(Strict):
-    kind: Literal["median"]
-    """Prunes a trial that is worse than the median of the others at the same step."""
-    n_startup_trials: int = Field(default=5, ge=1)
-    """Complete trials before any trial may be pruned."""
-
-
 class Result(Strict):
     seeds: tuple[int, ...] = Field(min_length=1)
     """Fresh seeds, with which the winner and the base recipe are run on all benchmarks."""
@@ -153,10 +146,8 @@ class Sweep(Strict):
     objectives: tuple[SweepObjective, ...] = Field(min_length=1)
     """What is measured; the first decides the winner, the others break ties."""
     seeds: tuple[int, ...] = Field(min_length=1)
-    """Seeds of each trial; objectives are means over them, and a pruner checks after each."""
+    """Seeds of each trial; objectives are means over them."""
     sampler: Sampler
-    pruner: Pruner | None = None
-    """What stops a trial early; null: nothing."""
     enqueue: tuple[dict[str, Scalar], ...] = ()
     """Points to try first, such as the paper's own; each names every setting."""
     trials: int = Field(ge=1)
@@ -167,15 +158,6 @@ class Sweep(Strict):
     def _consistent(self) -> Sweep:
         endless = [name for name, p in self.space.items() if not p.is_finite]
         again = sorted(set(self.seeds) & set(self.result.seeds))
-        if self.pruner and len(self.objectives) > 1:
-            raise ValueError(
-                "a `pruner` needs one objective: with several no trial is worse on the way; "
-                "remove the pruner or all objectives but one"
-            )
-        if self.pruner and len(self.seeds) < 2:
-            raise ValueError(
-                "a `pruner` looks after each seed and there is one; give two or more `seeds`"
-            )
         if self.sampler.kind == "grid" and endless:
             raise ValueError(f"a grid has no points for `{', '.join(endless)}`; give it a `step`")
         if len({objective.name for objective in self.objectives}) < len(self.objectives):

@@ -56,7 +56,7 @@ def study_name(sweep: Sweep, profile: Profile) -> str:
     runs = validation_runs(sweep, base_candidate(sweep, profile), sweep.name)
     identity: dict[str, Json] = {
         "declared": sweep.model_dump(
-            mode="json", include={"space", "objectives", "seeds", "sampler", "pruner"}
+            mode="json", include={"space", "objectives", "seeds", "sampler"}
         ),
         "base": [stage.fingerprint for run in runs for stage in run.targets],
     }
@@ -65,13 +65,9 @@ def study_name(sweep: Sweep, profile: Profile) -> str:
 
 def open_study(sweep: Sweep, name: str) -> optuna.Study:
     """Return a study, new or resumed, with its declared and its unfinished points queued."""
-    pruner: optuna.pruners.BasePruner = optuna.pruners.NopPruner()
-    if sweep.pruner is not None:
-        pruner = optuna.pruners.MedianPruner(n_startup_trials=sweep.pruner.n_startup_trials)
     study = optuna.create_study(
         storage=_storage(storage_file(sweep.name)),
         study_name=name,
-        pruner=pruner,
         directions=[objective.direction for objective in sweep.objectives],
         load_if_exists=True,
     )
@@ -166,7 +162,6 @@ def report_of(
         space={path: tuple(parameter.values()) for path, parameter in sweep.space.items()},
         objectives=sweep.objectives,
         sampler=f"{sweep.sampler.kind}, seed {sweep.sampler.seed}",
-        pruner=None if sweep.pruner is None else f"{sweep.pruner.kind}, after each seed",
         seeds=sweep.seeds,
         result_seeds=sweep.result.seeds,
         target=sweep.target(),
@@ -191,7 +186,6 @@ def trial_line(sweep: Sweep, trial: FrozenTrial) -> SweepTrial:
         state=trial.state.name.lower(),
         params=point_of(trial),
         values=dict(zip(names, trial.values, strict=True)) if complete else None,
-        so_far=dict(sorted(trial.intermediate_values.items())),
         started=_in_utc(trial.datetime_start),
         ended=_in_utc(trial.datetime_complete),
         seconds=None if trial.duration is None else round(trial.duration.total_seconds(), 1),

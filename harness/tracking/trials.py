@@ -10,12 +10,11 @@ same model make a new run, and the old one stays as history.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.evaluation.scores import load
-from harness.registry.objective import SweepObjective
 from harness.runtime.manifest import utc_now
 from harness.runtime.stage import fingerprint_of
 from harness.tracking.record import LONGEST_TAG, Record, join, milliseconds, recipe_file
@@ -24,12 +23,7 @@ if TYPE_CHECKING:
     from harness.report.sweep import SweepTrial
 
 
-def trial_record(
-    study: str,
-    objectives: Sequence[SweepObjective],
-    trial: SweepTrial,
-    recipe: Mapping[str, Any],
-) -> Record:
+def trial_record(study: str, trial: SweepTrial, recipe: Mapping[str, Any]) -> Record:
     """Return the record of a finished trial; `study` is `sweep/profile/digest of its settings`."""
     now, (sweep, profile, _) = utc_now(), study.split("/")
     tags = {
@@ -43,7 +37,6 @@ def trial_record(
     }
     if trial.failure:
         tags["failure"] = trial.failure[:LONGEST_TAG]
-    so_far = {f"{objectives[0].name}/seeds{step}": v for step, v in trial.so_far.items()}
     return Record(
         experiment=f"sweeps/{sweep}/{profile}",
         note=f"Trials of the sweep {sweep} on the profile {profile}. They are measured on "
@@ -55,7 +48,7 @@ def trial_record(
         end_ms=milliseconds(trial.ended or now),
         params={path: join([value]) for path, value in trial.params.items()},
         tags=tags,
-        scores=dict(trial.values or {}) | so_far,
+        scores=dict(trial.values or {}),
         files=lambda: recipe_file({f"trial {trial.number}": dict(recipe)}),
     )
 

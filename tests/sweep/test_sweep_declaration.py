@@ -16,7 +16,6 @@ from harness.sweep.conduct import shared_stages
 from harness.sweep.declaration import Parameter, load_sweeps, named_sweep
 from harness.sweep.space import base_candidate, validation_runs
 
-TWO = [{**OFFLINE["objectives"][0], "name": name} for name in ("a", "b")]
 SHARES = choice(0.2, 0.4)
 
 
@@ -98,8 +97,6 @@ def test_the_paper_s_setting_is_a_point_of_offline_evolve() -> None:
         ),
         ({"seeds": [0, 10]}, "seed 10 stands in `seeds` and in `result.seeds`"),
         ({"seeds": [1, 1]}, "different whole numbers"),
-        ({"pruner": {"kind": "median"}, "seeds": [0]}, "looks after each seed"),
-        ({"pruner": {"kind": "median"}, "objectives": TWO}, "a `pruner` needs one objective"),
         (
             {"sampler": {"kind": "grid", "seed": 0},
              "space": {SHARE: {"suggest_float": {"low": 0.2, "high": 0.8}}}},

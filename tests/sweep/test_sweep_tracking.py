@@ -17,31 +17,31 @@ from harness.tracking.connection import default_uri
 from harness.tracking.trials import trial_record
 
 RECIPE = {"algorithm": "dpo"}
-STUDY, OBJECTIVES = "toy/micro/1", toy().objectives
+STUDY = "toy/micro/1"
 TRIAL = SweepTrial(
-    number=7, state="pruned", params={SHARE: 0.4, "x": None}, values=None, so_far={1: 4.0},
+    number=7, state="pruned", params={SHARE: 0.4, "x": None}, values=None,
     started="2026-01-01T00:00:00+00:00", ended="2026-01-01T00:00:05+00:00", seconds=5.0, reused=3,
     computed=2, failure=None,
 )  # fmt: skip
 
 
 def test_a_record_says_what_the_trial_is() -> None:
-    record = trial_record(STUDY, OBJECTIVES, TRIAL, RECIPE)
+    record = trial_record(STUDY, TRIAL, RECIPE)
     assert record.experiment == "sweeps/toy/micro"
     assert record.params == {SHARE: "0.4", "x": "none"}
     assert record.status == "FINISHED"
     assert record.end_ms == record.start_ms + 5000
-    assert record.scores == {"win_rate/seeds1": 4.0}
+    assert record.scores == {}
     assert record.tags["trial.state"] == "pruned"
     assert record.tags["mlflow.source.name"] == "harness sweep run toy"
     assert "Trials of the sweep toy" in record.note
     assert b"algorithm: dpo" in record.files()["recipe.yaml"]  # type: ignore[operator]
     complete = TRIAL.model_copy(update={"state": "complete", "values": {"win_rate": 4.5}})
-    again = trial_record(STUDY, OBJECTIVES, complete, RECIPE)
+    again = trial_record(STUDY, complete, RECIPE)
     assert again.scores["win_rate"] == 4.5
     assert again.identity == record.identity
     other = TRIAL.model_copy(update={"number": 8})
-    assert trial_record(STUDY, OBJECTIVES, other, RECIPE).identity != record.identity
+    assert trial_record(STUDY, other, RECIPE).identity != record.identity
 
 
 def test_ended_trials_are_written_once_and_to_any_server(

@@ -1,4 +1,4 @@
-"""Trials: values by hand, pruning, reuse, failures, Ctrl-C, and what is queued again."""
+"""Trials: values by hand, reuse, failures, Ctrl-C, and what is queued again."""
 
 from __future__ import annotations
 
@@ -94,23 +94,6 @@ def test_drawn_trials_share_what_does_not_depend_on_their_point(worked: Any) -> 
     for i, trial in enumerate(trials):
         again = trial.params in [other.params for other in trials[:i]]
         assert (trial.reused, trial.computed) == ((34, 0) if again else (26, 8))
-
-
-def test_a_trial_worse_than_the_median_is_pruned_after_its_first_seed(worked: Any) -> None:
-    """A first seed is worth 10 x share: 8, 2, 6, 4 in the order in which the points are queued.
-
-    After the two startup trials 6 is above the median of 8 and 2, and 4 below that of 8, 2 and 6.
-    """
-    queued = tuple({SHARE: share} for share in (0.8, 0.2, 0.6, 0.4))
-    pruner = {"kind": "median", "n_startup_trials": 2}
-    sweep = toy(space=SHARES, enqueue=queued, pruner=pruner)
-    said = worked(sweep)
-    trials = found(sweep).trials
-    assert [trial.so_far[1] for trial in trials] == pytest.approx([8, 2, 6, 4])
-    assert [trial.state for trial in trials] == ["complete"] * 3 + ["pruned"]
-    assert [set(trial.so_far) for trial in trials] == [{1, 2}] * 3 + [{1}]
-    assert [trial.computed for trial in trials] == [8, 8, 8, 4]
-    assert any("pruned at 4 after 1 of 2 seeds" in line for line in said)
 
 
 def test_a_failed_stage_fails_its_trial_and_no_other(worked: Any) -> None:
