@@ -110,7 +110,7 @@ def show(
     profile: common.ProfileOption = DEFAULT_PROFILE,
     as_json: common.JsonOption = False,
 ) -> None:
-    """Show what a sweep has found: best trials, importances, Pareto front, and the winner."""
+    """Show what a sweep has found: best trials, Pareto front, and the winner."""
     from harness.sweep.conduct import Order, stored_report
 
     sweep, scale = _found(name, profile)

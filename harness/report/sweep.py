@@ -20,7 +20,6 @@ from harness.report.view import Block
 from harness.strict import Strict
 
 NOT_RUN = "not run"
-TOO_FEW = "n/a: too few complete trials"
 
 
 class SweepTrial(Strict):
@@ -83,8 +82,6 @@ class SweepReport(Strict):
     winner: int | None
     pareto: tuple[int, ...] | None
     """The trials on the Pareto front; None for a single objective."""
-    importances: dict[str, dict[str, float]] | None
-    """Each setting's share of each objective's variance; None with too few trials."""
     benchmarks: tuple[WinnerScore, ...] = ()
     measured: Measured = Field(default_factory=dict, exclude=True)
     """Per-prompt scores of the winner and the base recipe."""
@@ -158,7 +155,6 @@ def sweep_blocks(report: SweepReport, most: int | None = None) -> list[Block]:
         by_number = {trial.number: trial for trial in report.trials}
         front = [by_number[number] for number in report.pareto]
         found.append(_trial_block(report, front, "Pareto front (validation prompts)"))
-    found.append(_importance_block(report))
     title = "All trials" if most is None else "Best trials"
     trials = report.trials if most is None else report.best()[:most]
     found.append(_trial_block(report, trials, f"{title} (validation prompts; no result)"))
@@ -186,18 +182,6 @@ def _outcome(report: SweepReport, trial: SweepTrial) -> list[str]:
         return [digits(trial.values[o.name]) for o in report.objectives]
     said = "failed" if trial.failure else trial.outcome
     return [said, *([""] * (len(report.objectives) - 1))]
-
-
-def _importance_block(report: SweepReport) -> Block:
-    title, found = "Importances", report.importances
-    note = "Share of each setting in the variance of an objective over the trials (fANOVA)."
-    if found is None:
-        return Block(title, (TOO_FEW,), ("setting",), ())
-    rows = [
-        (setting(path), *(f"{shares.get(path, 0.0):.0%}" for shares in found.values()))
-        for path in report.space
-    ]
-    return Block(title, (note,), ("setting", *found), tuple(rows))
 
 
 def _winner_block(report: SweepReport) -> Block:

@@ -36,9 +36,6 @@ class Note:
     COMPUTED = "stages computed"
 
 
-FEWEST_TRIALS = 5
-"""Minimum number of complete trials for importances."""
-
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 
 
@@ -169,7 +166,6 @@ def report_of(
         trials=tuple(trial_line(sweep, trial) for trial in trials),
         winner=None if best is None else best.number,
         pareto=pareto_front(sweep, study) if len(sweep.objectives) > 1 else None,
-        importances=importances(sweep, study),
         benchmarks=winner_scores(
             measured or {}, sweep.name, sweep.result.seeds, tuple(profile.scores)
         ),
@@ -211,24 +207,6 @@ def pareto_front(sweep: Sweep, study: optuna.Study | None) -> tuple[int, ...]:
     for trial in [] if study is None else study.best_trials:
         found.setdefault(_losses(sweep, trial), trial.number)
     return tuple(number for _, number in sorted(found.items()))
-
-
-def importances(sweep: Sweep, study: optuna.Study | None) -> dict[str, dict[str, float]] | None:
-    """Return each setting's share of each objective's variance, or None with too few trials."""
-    complete = [t for t in trials_of(sweep, study) if t.state == TrialState.COMPLETE]
-    if study is None or len(complete) < FEWEST_TRIALS:
-        return None
-    found = {}
-    for i, objective in enumerate(sweep.objectives):
-        if len({trial.values[i] for trial in complete}) > 1:
-            with _quiet():
-                shares = optuna.importance.get_param_importances(
-                    study,
-                    evaluator=optuna.importance.FanovaImportanceEvaluator(seed=0),
-                    target=lambda trial, i=i: trial.values[i],  # type: ignore[misc]
-                )
-            found[objective.name] = {path: float(share) for path, share in shares.items()}
-    return found or None
 
 
 def _losses(sweep: Sweep, trial: FrozenTrial) -> tuple[float, ...]:

@@ -75,7 +75,6 @@ REPORT = SweepReport(
     ),
     winner=3,
     pareto=(3, 1, 0),
-    importances={"win_rate": {RATIO: 0.7, N_NEW: 0.3}, "rollouts": {N_NEW: 0.9, RATIO: 0.1}},
     benchmarks=winner_scores(MEASURED, "toy", (100, 101), ("ah_wr",)),
     measured=MEASURED,
 )
@@ -135,7 +134,6 @@ def test_what_is_missing_says_so(tmp_path: Path) -> None:
         trials=(),
         winner=None,
         pareto=(),
-        importances=None,
         measured={},
         benchmarks=(),
         counted=0,
@@ -145,7 +143,6 @@ def test_what_is_missing_says_so(tmp_path: Path) -> None:
     folder = publish_sweep(empty, tmp_path, allow_fewer=True)
     page = (folder / "report.md").read_text()
     assert "no trial is complete yet" in page
-    assert "n/a: too few complete trials" in page
     winner, *_ = sweep_blocks(replace(REPORT, measured={}, benchmarks=()))
     assert winner.notes == ("Trial 3: not run",)
 
@@ -164,7 +161,7 @@ def test_the_page_says_what_became_of_trials_without_values(tmp_path: Path) -> N
     )
     report = replace(
         REPORT, objectives=REPORT.objectives[:1], seeds=(0, 1), trials=trials, pareto=None,
-        importances=None, benchmarks=winner_scores(winner, "toy", (100, 101), ("ah_wr",)),
+        benchmarks=winner_scores(winner, "toy", (100, 101), ("ah_wr",)),
     )  # fmt: skip
     folder = publish_sweep(report, tmp_path)
     page = (folder / "report.md").read_text()

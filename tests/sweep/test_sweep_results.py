@@ -1,18 +1,16 @@
-"""What a sweep has found: winner, front and importances, on trials written by hand."""
+"""What a sweep has found: winner and front, on trials written by hand."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 import optuna
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.trial import FrozenTrial, TrialState, create_trial
-from toy_sweep import METRIC, SHARE, toy
+from toy_sweep import toy
 
-from harness.sweep.study import FEWEST_TRIALS, importances, pareto_front, winner_of
+from harness.sweep.study import pareto_front, winner_of
 
 TWO = toy(
     objectives=[
@@ -68,35 +66,3 @@ def test_every_trial_is_on_the_front_or_worse_than_one_on_it(values: list[tuple[
         assert better
         if (a, b) in best:
             assert better == [(a, b)]
-
-
-def study_of(values: Sequence[tuple[float, str, float]]) -> optuna.Study:
-    study = optuna.create_study(direction="maximize")
-    distributions: dict[str, BaseDistribution] = {
-        SHARE: CategoricalDistribution((0.2, 0.4, 0.6, 0.8)),
-        METRIC: CategoricalDistribution(("a_min", "var")),
-    }
-    for share, metric, value in values:
-        study.add_trial(
-            create_trial(
-                params={SHARE: share, METRIC: metric}, distributions=distributions, value=value
-            )
-        )
-    return study
-
-
-def test_importance_goes_to_the_setting_that_matters_and_is_the_same_each_time() -> None:
-    """The value is ten times the share, whatever the metric."""
-    study = study_of([(s, m, 10 * s) for s in (0.2, 0.4, 0.6, 0.8) for m in ("a_min", "var")])
-    found = importances(toy(), study)
-    assert found is not None
-    assert found["win_rate"][SHARE] > 0.9
-    assert sum(found["win_rate"].values()) == pytest.approx(1.0)
-    assert importances(toy(), study) == found
-
-
-def test_importances_are_not_given_for_few_trials_or_equal_ones() -> None:
-    few = [(0.2, "var", float(i)) for i in range(FEWEST_TRIALS - 1)]
-    assert importances(toy(), study_of(few)) is None
-    assert importances(toy(), study_of([(0.2, "var", 1.0)] * FEWEST_TRIALS)) is None
-    assert importances(toy(), None) is None
