@@ -13,8 +13,6 @@ from __future__ import annotations
 import functools
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from itertools import pairwise
-from typing import cast
 
 import numpy as np
 
@@ -25,8 +23,8 @@ from harness.report.model import FoundLeague, LeagueMember, LeagueVerdict, WithI
 from harness.report.plots import INK, MUTED, OURS, PAGE_WIDTH, Picture, Target, canvas, plain_frame
 from harness.report.results import Results
 from harness.report.scores import ALPHA, RunScores
-from harness.report.view import APPLIES_NOT, Block, probability, signed
-from harness.statistics import Interval, ScoreMatrix, Scores, holm, mean_interval, weighted_sum
+from harness.report.view import APPLIES_NOT, Block, probability
+from harness.statistics import Interval, Scores, holm, mean_interval, weighted_sum
 from harness.words import counted
 
 EARLY = 0.6
@@ -69,10 +67,11 @@ def _found(league: LeagueRows, rows: Sequence[str], scores: RunScores) -> FoundL
     areas = {row: area(start[0], marks[row]) for row in rows if start and marks[row]}
     early = early_mark([*start, *marks[league.uniform]]) if league.uniform in areas else None
     soon = {row: area(start[0], marks[row][:early]) for row in areas if early is not None}
-    over = _over(league.uniform, areas)
     gains, early_gains = (
-        {row: mean_interval(own) for row, own in of.items() if len(scores.seeds) > 1}
-        for of in (over, _over(league.uniform, soon))
+        {row: mean_interval(own) for row, own in _over(league.uniform, of).items()}
+        if len(scores.seeds) > 1
+        else {}
+        for of in (areas, soon)
     )
     methods = [row for row in gains if row not in league.no_methods]
     p_values = [min(1.0, 2 * min(p, 1 - p)) for p in (gains[m].p_above_zero() for m in methods)]
@@ -94,10 +93,6 @@ def _found(league: LeagueRows, rows: Sequence[str], scores: RunScores) -> FoundL
             early=_with_ends(early_gains.get(row)),
             p_holm=adjusted.get(row),
             final=marks[row][-1].mean if marks[row] else None,
-            overtakes=None if own is None else
-            _overtakes([*start, *marks[row]], marks[league.uniform]),
-            by_seed=tuple(cast(ScoreMatrix, over[row]).values.mean(axis=1).tolist())
-            if row in over else (),
             detectable=None if gain is None else gain.detectable(ALPHA),
         ))  # fmt: skip
     said = _said(league, members, why)
@@ -136,18 +131,6 @@ def _verdict(gain: Interval, p: float, margin: float) -> LeagueVerdict:
     return "alike" if -margin < gain.low and gain.high < margin else "open"
 
 
-def _overtakes(curve: Sequence[Scores], uniform: Sequence[Scores]) -> float | None:
-    """Return the fraction of the budget at which a curve first reaches uniform's end."""
-    if not uniform:
-        return None
-    heights, goal = [own.mean for own in curve], uniform[-1].mean
-    for number, (before, after) in enumerate(pairwise(heights)):
-        if max(before, after) >= goal:
-            part = 0.0 if before >= goal else (goal - before) / (after - before)
-            return (number + part) / (len(curve) - 1)
-    return None
-
-
 def _said(league: LeagueRows, members: Sequence[LeagueMember], why: str | None) -> str:
     if why is not None:
         return f"Inadmissible, nothing is ranked: {why}."
@@ -173,26 +156,19 @@ def _said(league: LeagueRows, members: Sequence[LeagueMember], why: str | None) 
 
 RANKED = (
     "Area: mean height of the score over the budget, less that of θ0. Over even draws: paired by "
-    "seed and prompt, 95%; p by Holm over the league's methods. Overtakes: share of the budget "
-    "after which the score is what even draws end with."
+    "seed and prompt, 95%; p by Holm over the league's methods."
 )
 
 
 def league_blocks(results: Results) -> list[Block]:
-    """Return the standings of each league, and its gains seed by seed."""
+    """Return the standings of each league."""
     blocks = []
-    head = ("row", "verdict", "area", "over even\ndraws", "p", "over even\ndraws, early",
-            "final", "overtakes")  # fmt: skip
+    head = ("row", "verdict", "area", "over even\ndraws", "p", "over even\ndraws, early", "final")
     for found in results.report.leagues:
         names, title = _names(results), results.table.league(found.id).title
         notes = tuple(map(view.plain, (found.said, RANKED + _early_text(found, results))))
         rows = [(names[own.row], *_standing(found, own)) for own in found.members]
         blocks.append(Block(f"League: {title}", notes, head, tuple(rows)))
-        of_seeds = [(names[own.row], *(signed(one, 1) for one in own.by_seed))
-                    for own in found.members if own.by_seed]  # fmt: skip
-        title = f"Area over even draws, seed by seed: {title}"
-        seeds = map(str, results.report.seeds)
-        blocks.append(Block(title, (), ("row", *seeds), tuple(of_seeds)))
     return blocks
 
 
@@ -211,7 +187,7 @@ def _names(results: Results) -> dict[str, str]:
 
 def _standing(found: FoundLeague, own: LeagueMember) -> list[str]:
     if own.area is None or own.final is None:
-        return [own.verdict, *[APPLIES_NOT] * 6]
+        return [own.verdict, *[APPLIES_NOT] * 5]
     return [
         "not ranked" if found.why_not and own.verdict == "open" else own.verdict,
         f"{own.area:.1f}",
@@ -219,7 +195,6 @@ def _standing(found: FoundLeague, own: LeagueMember) -> list[str]:
         APPLIES_NOT if own.p_holm is None else probability(own.p_holm),
         view.with_half(own.early),
         f"{own.final:.1f}",
-        "never" if own.overtakes is None else f"{own.overtakes:.2f}",
     ]
 
 

@@ -54,6 +54,8 @@ its whole interval is within the margin, else open. Only complete methods are co
 class LeagueMember(Part):
     """A row in a league; numbers are null while seeds are missing."""
 
+    model_config = ConfigDict(extra="ignore")  # older publications have more fields
+
     row: str
     verdict: LeagueVerdict
     area: float | None = None
@@ -65,10 +67,6 @@ class LeagueMember(Part):
     p_holm: float | None = None
     """Two-sided, adjusted over the league's methods."""
     final: float | None = None
-    overtakes: float | None = None
-    """Share of the budget after which even draws' final score is reached; null if never."""
-    by_seed: tuple[float, ...] = ()
-    """The gain in each seed."""
     detectable: float | None = None
     """With 80% power, unadjusted."""
 
