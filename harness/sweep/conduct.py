@@ -7,7 +7,6 @@ queued again; its finished stages are in the store.
 from __future__ import annotations
 
 import math
-import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,7 +24,6 @@ from harness.pipeline.estimate import timings_of
 from harness.project import store_dir, work_dir
 from harness.registry.declared import all_profiles
 from harness.registry.profile import Profile, unsupported
-from harness.report.scores import Measured
 from harness.report.sweep import SweepReport
 from harness.runtime import Engine, EngineOptions, Event, Plan, Stage, Store
 from harness.runtime.engine import LOCAL
@@ -66,9 +64,6 @@ from harness.tracking.record import Record
 from harness.tracking.trials import trial_record
 from harness.words import time_left
 from harness.worlds.needs import refuse_missing
-
-LEAST_BETWEEN_S = 1.0
-"""Minimum time between two progress messages, in seconds."""
 
 
 @dataclass(frozen=True)
@@ -170,23 +165,22 @@ def run_sweep(
                     callbacks=[tell],
                 )
             mlflow.attempt(lambda: trial_records(order, study))
-            best: tuple[Run, ...] = ()
             if order.final:
-                best = _winner(order, study)
+                best = _final_runs(order, study)
+                if not best:
+                    raise HarnessError(
+                        f"no trial of `{sweep.name}` is complete: `harness sweep show "
+                        f"{sweep.name}` says why they failed"
+                    )
                 what = "winner and base recipe on the benchmarks, fresh seeds"
                 objective.compute(what, plan_of(best))
-        scores = final_scores(best, engine.store)
-        return report_of(sweep, order.profile, order.study, study, scores)
+        return stored_report(order)
 
 
-def _winner(order: Order, study: optuna.Study) -> tuple[Run, ...]:
+def _final_runs(order: Order, study: optuna.Study | None) -> tuple[Run, ...]:
+    """Return the runs of the winner and the base recipe; none while no trial is complete."""
     best = winner_of(order.sweep, trials_of(order.sweep, study))
-    if best is None:
-        raise HarnessError(
-            f"no trial of `{order.sweep.name}` is complete: `harness sweep show "
-            f"{order.sweep.name}` says why they failed"
-        )
-    return final_runs(order.sweep, order.profile, point_of(best))
+    return () if best is None else final_runs(order.sweep, order.profile, point_of(best))
 
 
 class TrialFailed(HarnessError):
@@ -250,7 +244,7 @@ class Objective:
     def _run(self, what: str, plan: Plan) -> dict[Stage, str]:
         """Compute a plan; return the stages that failed, with the reasons."""
         store = self.engine.store
-        missing, told = len(plan.pending(store)), 0.0
+        missing = len(plan.pending(store))
         shipped = self.order.profile.name == DEFAULT_PROFILE
         timings = timings_of(plan, store, shipped=shipped)
         tally = Tally(plan, store, self.order.jobs, timings.expected, timings.is_timed)
@@ -259,12 +253,9 @@ class Objective:
         )
 
         def observe(event: Event) -> None:
-            nonlocal told
             tally.observe(event)
-            if time.monotonic() - told >= LEAST_BETWEEN_S:
-                told = time.monotonic()
-                left = time_left(tally.remaining_s())
-                self.watch(f"{what} · {tally.done} of {tally.total} stages · {left}")
+            left = time_left(tally.remaining_s())
+            self.watch(f"{what} · {tally.done} of {tally.total} stages · {left}")
 
         self.engine.on_event, self.engine.expected = observe, timings.expected
         return dict(self.engine.run(plan).failed)
@@ -284,10 +275,8 @@ def trial_records(order: Order, study: optuna.Study) -> list[Record]:
 
 def stored_report(order: Order) -> SweepReport:
     """Return a sweep's report from what is stored, computing nothing."""
-    study, scores = find_study(order.study, order.file), Measured()
-    if winner_of(order.sweep, trials_of(order.sweep, study)) is not None:
-        assert study is not None
-        scores = final_scores(_winner(order, study), Store(store_dir()))
+    study = find_study(order.study, order.file)
+    scores = final_scores(_final_runs(order, study), Store(store_dir()))
     return report_of(order.sweep, order.profile, order.study, study, scores)
 
 

@@ -145,7 +145,7 @@ def report_of(
     profile: Profile,
     name: str,
     study: optuna.Study | None,
-    measured: Measured | None = None,
+    measured: Measured,
 ) -> SweepReport:
     """Return a sweep's report so far; `study` is None if it has not been started."""
     trials = trials_of(sweep, study)
@@ -166,10 +166,8 @@ def report_of(
         trials=tuple(trial_line(sweep, trial) for trial in trials),
         winner=None if best is None else best.number,
         pareto=pareto_front(sweep, study) if len(sweep.objectives) > 1 else None,
-        benchmarks=winner_scores(
-            measured or {}, sweep.name, sweep.result.seeds, tuple(profile.scores)
-        ),
-        measured=measured or {},
+        benchmarks=winner_scores(measured, sweep.name, sweep.result.seeds, tuple(profile.scores)),
+        measured=measured,
     )
 
 
