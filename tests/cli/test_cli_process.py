@@ -39,6 +39,9 @@ def python(*arguments: str, **how: Any) -> subprocess.CompletedProcess[str]:
         ("show table4", HEAVY | NUMERIC),
         ("validate", HEAVY | NUMERIC),
         ("plan table4", HEAVY | {"scipy", "jinja2"}),
+        ("report table4", HEAVY),
+        ("report table4 --published --format markdown", HEAVY),
+        ("verify", HEAVY),
     ],
 )
 def test_a_command_imports_only_what_it_needs(command: str, absent: set[str]) -> None:

@@ -20,7 +20,7 @@ from null_tables import (
     simulated_nulls,
 )
 from scipy import stats
-from toy_tables import CLAIM, DECLARATION, by_place, stored, toy_runs, write_scores
+from toy_tables import DECLARATION
 
 from harness.project import results_dir
 from harness.registry.claims import Claim, FigureClaims, Qualitative
@@ -32,7 +32,6 @@ from harness.report.model import Cell, Estimate, Verdict
 from harness.report.publication import read_published
 from harness.report.scores import Measured
 from harness.report.verdicts import judge_all, judge_figures
-from harness.runtime import Store
 from harness.statistics import ScoreMatrix, paired_difference
 
 ROWS = ("a", "b", "c", "d")
@@ -405,20 +404,6 @@ def test_marked_claims_are_counted_apart_and_once() -> None:
         "1 trivial: 1 supported, 0 contradicted",
         "1 repeats: 0 supported, 1 contradicted",
     ]
-
-
-def test_a_claim_over_the_baseline_row_shows_the_cell_s_gain(store: Store) -> None:
-    """Verdicts and cells are computed from the same scores with the same statistics."""
-    runs = toy_runs(table=DECLARATION | {"claims": [CLAIM]})
-    for i, (run_id, seed) in enumerate(runs.runs):
-        wins = {f"p{p}": 50.0 + i + i * (-1) ** p for p in range(4)}
-        write_scores(store, runs, run_id, seed, ah_wr=wins, mt_avg={"m0": 5.0, "m1": 6.0})
-    (verdict,) = stored(runs, store).verdicts
-    cell = by_place(stored(runs, store).report.cells)["eva-a_min", "ah_wr"]
-    assert (of(verdict).mean, of(verdict).low, of(verdict).high) == (
-        cell.gain, cell.gain_ci_low, cell.gain_ci_high
-    )  # fmt: skip
-    assert verdict.scale == cell.scale == "toy"
 
 
 class Judged:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -242,25 +240,3 @@ def test_a_publication_that_fails_leaves_the_one_before(
         publish(stored(toy_runs(), store), folder.parent.parent)
     assert numbers(folder) == 8
     assert [path.name for path in folder.parent.iterdir()] == ["table90"]
-
-
-def test_nothing_from_cells_to_reports_imports_a_model_library_or_pandas(
-    folder: Path, store: Store
-) -> None:
-    """In a process of its own, because other tests import them."""
-    code = f"""
-import sys
-from pathlib import Path
-sys.path += {[str(folder) for folder in Path(__file__).parents[:2]]!r}
-from toy_tables import stored, toy_runs
-from harness.report.publish import TABLE
-from harness.report.render import as_json, as_markdown, as_text
-from harness.runtime import Store
-results = stored(toy_runs(), Store(Path({str(store.root)!r})))
-assert as_text(results) and as_json(results.report.cells) and as_markdown(results)
-assert TABLE.check(Path({str(folder)!r}))
-heavy = {{"torch", "transformers", "trl", "mlflow", "pandas", "datasets"}}
-print(sorted(heavy & set(sys.modules)))
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr

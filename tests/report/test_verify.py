@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +12,7 @@ import pytest
 from forging import forge
 
 from harness.errors import HarnessError
-from harness.project import PACKAGE, results_dir
+from harness.project import results_dir
 from harness.report.build import summarise
 from harness.report.model import Report
 from harness.report.publication import (
@@ -202,20 +199,6 @@ def test_every_flipped_byte_of_the_index_is_named(tmp_path: Path) -> None:
         path.write_bytes(changed)
         with pytest.raises(HarnessError, match=r"index\.json|over-optimi"):
             verify(tmp_path)
-
-
-def test_the_results_of_the_project_are_verified_without_heavy_libraries() -> None:
-    code = (
-        "import sys\n"
-        "from harness.report.verify import verify\n"
-        "from harness.project import results_dir\n"
-        "verify(results_dir())\n"
-        "heavy = {'torch', 'transformers', 'trl', 'mlflow', 'pandas'} & set(sys.modules)\n"
-        "assert not heavy, heavy\n"
-    )
-    assert results_dir().is_dir()
-    environment = {**os.environ, "PYTHONPATH": str(PACKAGE.parent), "OMP_NUM_THREADS": "1"}
-    subprocess.run([sys.executable, "-c", code], check=True, env=environment)
 
 
 def test_prompts_that_a_metric_chose_before_the_freeze_are_refused_but_in_its_controls() -> None:
