@@ -75,19 +75,21 @@ is no JSON, and a completion without choices."""
 
 
 def write_mt_bench(folder: Path, *questions: Any) -> Path:
-    """Write an MT-Bench of some questions, with short prompts of its own; return its folder."""
+    """Write an MT-Bench of some questions, with a reference to question 2; return its folder."""
     folder.mkdir()
     write_lines(folder / "question.jsonl", *questions)
-    reference = {"question_id": 99, "model_id": "gpt-4", "choices": [{"turns": ["r", "s"]}]}
+    reference = {"question_id": 2, "model_id": "gpt-4", "choices": [{"turns": ["ref 1", "ref 2"]}]}
     write_lines(folder / "reference_answer_gpt-4.jsonl", reference)
+    one = "[[rating]] {question} | {answer}"
+    two = "[[rating]] {question_1} {answer_1} {question_2} {answer_2}"
     templates = {
-        "single-v1": "[[rating]] {question} {answer}",
-        "single-math-v1": "[[rating]] {question} {answer} {ref_answer_1}",
-        "single-v1-multi-turn": "[[rating]] {question_2} {answer_2}",
-        "single-math-v1-multi-turn": "[[rating]] {question_2} {answer_2} {ref_answer_2}",
+        "single-v1": one,
+        "single-math-v1": one + " | {ref_answer_1}",
+        "single-v1-multi-turn": two,
+        "single-math-v1-multi-turn": two + " | {ref_answer_1} {ref_answer_2}",
     }
     prompts = [
-        {"name": name, "system_prompt": "system", "prompt_template": template}
+        {"name": name, "system_prompt": f"system of {name}", "prompt_template": template}
         for name, template in templates.items()
     ]
     write_lines(folder / "judge_prompts.jsonl", *prompts)

@@ -133,7 +133,7 @@ def test_a_contradiction_is_not_asked_again(data: Path, tmp_path: Path) -> None:
 
 
 def test_published_judgments_are_made_again(shared_dir: Path, tmp_path: Path) -> None:
-    """62 prompts letter by letter; a judge that repeats the replies gives the file's score."""
+    """62 prompts letter by letter; a judge that repeats the replies gives the file's verdicts."""
     folder = shared_dir / "benchmarks" / "arena_hard"
     name = "judgment_gpt-4-1106-preview_gemma-1.1-2b-it.jsonl"
     records = read_records(folder / name)
@@ -158,6 +158,12 @@ def test_published_judgments_are_made_again(shared_dir: Path, tmp_path: Path) ->
         found = run(bench, own, judge_of(server, tmp_path), tmp_path)
     expected = score_games(games_from_judgments(records), "gemma-1.1-2b-it")
     assert found.scores["win_rate"] == pytest.approx(expected.scores["win_rate"])
+    assert (found.n, found.n_missing) == (31, 0)
+    path = tmp_path / "arena_hard" / "gemma-1.1-2b-it" / OWN_JUDGE / "judgments.jsonl"
+    verdicts = {r["question_id"]: [game["score"] for game in r["games"]] for r in records}
+    assert {
+        r["question_id"]: [game["score"] for game in r["games"]] for r in read_records(path)
+    } == verdicts
 
 
 @pytest.mark.parametrize(

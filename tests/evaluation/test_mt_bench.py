@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from judge_stand_in import StandIn, client_of, completion, named, run, write_lines
+from judge_stand_in import StandIn, client_of, completion, named, run, write_lines, write_mt_bench
 
 from harness.endpoint.client import Outcome, ServedModel
 from harness.endpoint.request import Reply
@@ -21,30 +21,11 @@ CATEGORIES = ("writing", "math")
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """Write a benchmark of two questions, with prompts of its own."""
-    folder = tmp_path / "data"
-    folder.mkdir()
-    questions = [
+    questions = (
         {"question_id": i, "category": category, "turns": [f"first {i}", f"second {i}"]}
         for i, category in enumerate(CATEGORIES, start=1)
-    ]
-    write_lines(folder / "question.jsonl", *questions)
-    reference = {"question_id": 2, "model_id": "gpt-4", "choices": [{"turns": ["ref 1", "ref 2"]}]}
-    write_lines(folder / "reference_answer_gpt-4.jsonl", reference)
-    one = "[[rating]] {question} | {answer}"
-    two = "[[rating]] {question_1} {answer_1} {question_2} {answer_2}"
-    templates = {
-        "single-v1": one,
-        "single-math-v1": one + " | {ref_answer_1}",
-        "single-v1-multi-turn": two,
-        "single-math-v1-multi-turn": two + " | {ref_answer_1} {ref_answer_2}",
-    }
-    prompts = [
-        {"name": name, "system_prompt": f"system of {name}", "prompt_template": template}
-        for name, template in templates.items()
-    ]
-    write_lines(folder / "judge_prompts.jsonl", *prompts)
-    return folder
+    )
+    return write_mt_bench(tmp_path / "data", *questions)
 
 
 ANSWERS = Answers("m", {"1": Answer(("a1 {x}", "b1")), "2": Answer(("a2", "b2"))})
