@@ -51,9 +51,10 @@ BENCHMARK = """
 import harness
 from harness.evaluation.benchmark import RatedBenchmark
 
-@harness.benchmark("brevity", version="{version}")
+@harness.benchmark("brevity", version="1")
 class Brevity(RatedBenchmark):
     own_judge = "gpt-6-sol"
+    columns = {{"rating": "brevity"}}
 
     def prompt(self, question, answer):
         return f"{{question.turns[0]}}|{{answer[0]}}"
@@ -400,37 +401,15 @@ def test_an_evolving_method_that_asks_needs_a_model(tmp_path: Path) -> None:
     assert made == [["Prove that 2 and 2 are 4.", "harder", None], [None, "harder", "nothing new"]]
 
 
-REVERSING = """
-import harness
-from harness.evaluation.benchmark import RatedBenchmark
-
-@harness.benchmark("reversing", version="1")
-class Reversing(RatedBenchmark):
-    own_judge = "item_by_item"
-    columns = {{"rating": "reversed"}}
-
-    def prompt(self, question, answer):
-        return f"{{question.turns[0]}} | {{answer[0]}}"
-
-    def read(self, reply):
-        return float(reply)
-
-@harness.judge("item_by_item", version="{version}")
-def item_by_item(messages):
-    asked, _, answer = messages[-1]["content"].partition(" | ")
-    right = asked.partition(" : ")[2].split()[::-1]
-    return str(sum(one == other for one, other in zip(right, answer.split())))
-"""
-
-
 def test_a_benchmark_and_a_judge_of_ones_own_score_a_profiles_policies(tmp_path: Path) -> None:
     """The report's cell is the mean of what the function says of the answers it was shown."""
-    mine = str(plugin(tmp_path, REVERSING.format(version="1")))
+    reply = "str(len(answer.split()))"
+    mine = str(plugin(tmp_path, BENCHMARK.format(version="1", reply=reply)))
     block = """
-  reversing:
-    columns: [reversed]
+  brevity:
+    columns: [brevity]
     items: 2
-    judge: item_by_item
+    judge: letters
     temperature: 0.0
     top_p: 1.0
     max_new_tokens: 14
@@ -438,7 +417,7 @@ def test_a_benchmark_and_a_judge_of_ones_own_score_a_profiles_policies(tmp_path:
     profile = wider(tmp_path)
     profile.write_text(profile.read_text() + block)
     own = table(tmp_path, "lists", "")
-    text = own.read_text().replace("mt_avg", "reversed").replace("chain: [human, eva]", "chain: []")
+    text = own.read_text().replace("mt_avg", "brevity").replace("chain: [human, eva]", "chain: []")
     text = text.replace("recipe: {algorithm: dpo, chain: [], reward_model: pointwise}\n", "")
     text = text.replace("recipe: {}", "recipe: {algorithm: null}").replace("lists-run", "base")
     own.write_text(text)
@@ -446,8 +425,8 @@ def test_a_benchmark_and_a_judge_of_ones_own_score_a_profiles_policies(tmp_path:
 
     absent = harness(tmp_path, "--plugin", mine, "run", *options)
     assert absent.returncode == 2
-    folder = tmp_path / "work" / "benchmarks" / "reversing"
-    assert f"nothing for reversing: put its files at {folder}" in absent.stderr
+    folder = tmp_path / "work" / "benchmarks" / "brevity"
+    assert f"nothing for brevity: put its files at {folder}" in absent.stderr
 
     folder.mkdir(parents=True)
     questions = ["reverse-1 : 3 a 1 b", "reverse-2 : 9 c 4"]
@@ -459,17 +438,17 @@ def test_a_benchmark_and_a_judge_of_ones_own_score_a_profiles_policies(tmp_path:
     kept = tmp_path / "work" / "store"
     (judged,) = (path.parent for path in kept.rglob("judgments.parquet"))
     summary = json.loads((judged / "summary.json").read_text())
-    assert cell["mean"] == summary["scores"]["reversed"]
-    assert summary["judge"] == "item_by_item"
-    assert 0 < cell["mean"] <= 3.5
+    assert cell["mean"] == summary["scores"]["brevity"]
+    assert summary["judge"] == "letters"
+    assert 0 < cell["mean"] <= 14
 
     for version, wanted in (("1", 0), ("2", 1)):
-        newer = str(plugin(tmp_path, REVERSING.format(version=version)))
+        newer = str(plugin(tmp_path, BENCHMARK.format(version=version, reply=reply)))
         planned = harness(tmp_path, "--plugin", newer, "plan", *options)
         assert json.loads(planned.stdout)["stages"]["missing"] == wanted, planned.stdout
     without = harness(tmp_path, "plan", *options)
     assert (without.returncode, "Traceback" in without.stderr) == (2, False)
-    assert "`reversed` is not known" in without.stderr
+    assert "`brevity` is not known" in without.stderr
 
 
 def test_an_installed_entry_point_adds_its_plugin(
