@@ -207,26 +207,23 @@ def test_half_an_emoji_in_an_answer_can_be_written() -> None:
     assert answer == Completion("cut \ufffd", 2)
 
 
-def test_an_endpoint_that_refuses_the_key_is_told_without_the_key(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(
+    ("reply", "key", "says"),
+    [
+        (None, "sk-other", "does not accept the key in HARNESS_SOLVER_KEY (HTTP 401)"),
+        ("too long for sk-solver", None, "refused a prompt of 2 tokens (HTTP 400: too long for "),
+    ],
+)
+def test_what_refuses_a_key_or_a_prompt_is_quoted_without_the_key(
+    monkeypatch: pytest.MonkeyPatch, reply: str | None, key: str | None, says: str
 ) -> None:
     """The stand-in repeats the key in its reply, as some endpoints do."""
     monkeypatch.setenv("HARNESS_SOLVER_KEY", "sk-solver")
-    with StandIn(key="sk-other") as server, pytest.raises(UserError) as caught:
+    refusal: Any = (400, {"error": {"message": reply}}, {})
+    with StandIn(lambda sent: refusal, key=key) as server, pytest.raises(HarnessError) as caught:
         asked_at(server.url, "HARNESS_SOLVER_KEY")
-    assert "does not accept the key in HARNESS_SOLVER_KEY (HTTP 401)" in str(caught.value)
-    assert "sk-solver" not in str(caught.value)
-
-
-def test_an_endpoint_that_refuses_a_prompt_is_quoted_without_the_key(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("HARNESS_SOLVER_KEY", "sk-solver")
-    words = {"error": {"message": "too long for sk-solver"}}
-    with StandIn(lambda sent: (400, words, {})) as server, pytest.raises(HarnessError) as caught:
-        asked_at(server.url, "HARNESS_SOLVER_KEY")
-    assert "refused a prompt of 2 tokens (HTTP 400: " in str(caught.value)
-    assert "too long for" in str(caught.value)
+    assert isinstance(caught.value, UserError) == (key is not None)
+    assert says in str(caught.value)
     assert "sk-solver" not in str(caught.value)
 
 

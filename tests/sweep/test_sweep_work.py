@@ -8,7 +8,7 @@ from typing import Any
 import optuna
 import pytest
 from optuna.trial import TrialState
-from toy_sweep import METRIC, SHARE, InlineEngine, choice, order_of, toy
+from toy_sweep import METRIC, SHARE, InlineEngine, choice, micro, order_of, toy
 
 from harness.errors import HarnessError, UserError
 from harness.report.sweep import SweepReport
@@ -16,6 +16,7 @@ from harness.runtime import Plan, Stage
 from harness.runtime.plan import Interrupted
 from harness.sweep.conduct import Order, run_sweep, shared_stages, stored_report
 from harness.sweep.declaration import Sweep
+from harness.sweep.space import final_runs
 from harness.sweep.study import open_study, point_of, trials_of
 
 SHARES = {SHARE: choice(0.2, 0.4, 0.6, 0.8)}
@@ -32,11 +33,13 @@ def _no_mlflow(monkeypatch: pytest.MonkeyPatch) -> None:
 def worked(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return a function that works on a sweep until it has its trials, and returns what it said."""
 
-    def work(sweep: Sweep, engine: InlineEngine | None = None, **changes: Any) -> list[str]:
+    def work(
+        sweep: Sweep, engine: InlineEngine | None = None, warn: Any = str, **changes: Any
+    ) -> list[str]:
         said: list[str] = []
         monkeypatch.setattr(Order, "engine", lambda order: engine or InlineEngine())
-        order = order_of(sweep, final=False, **changes)
-        run_sweep(order, shared_stages(sweep, order.profile), said.append, lambda line: None)
+        order = order_of(sweep, **{"final": False, **changes})
+        run_sweep(order, shared_stages(sweep, order.profile), said.append, warn)
         return said
 
     return work
@@ -199,3 +202,29 @@ def test_a_stepped_float_has_no_rounding_error() -> None:
     trial = study.ask()
     trial.suggest_float("a", 0.0, 1.0)
     assert point_of(trial) == {"a": 0.3}
+
+
+def test_the_winner_is_run_with_seeds_that_no_trial_has_seen_beside_the_base_recipe(
+    worked: Any,
+) -> None:
+    """The winner's skill is 8 plus its seed, 10 or 11, the base recipe's 6 plus it; gain 2."""
+    recipe = {"algorithm": "dpo", "chain": ["human", "eva"], "creator": {"evolved_share": 0.6}}
+    sweep = toy(space={SHARE: choice(0.2, 0.4, 0.8)}, sampler=GRID, trials=3, recipe=recipe)
+    runs = final_runs(sweep, micro(), {SHARE: 0.8})
+    assert {run.seed for run in runs} == {10, 11}
+    assert {run.run_id for run in runs} == {"toy-winner", "toy-base"}
+    answered = {name for name, b in micro().benchmarks.items() if not b.of_prompts}
+    assert all(set(run.asked) == answered for run in runs)
+    base = final_runs(sweep, micro(), {SHARE: 0.6})  # which the winner may be
+    assert {run.run_id for run in base} == {"toy-winner"}
+
+    worked(sweep, final=True)
+    report, warned = found(sweep), list[str]()
+    assert len(report.trials) == report.counted == 3
+    assert report.benchmarks[0].score == "ah_wr"
+    for score in report.benchmarks:
+        assert score.gain == pytest.approx(2.0)
+        assert score.mean == pytest.approx(8.0 + 10.5)
+    assert any("0 to compute" in line for line in worked(sweep, None, warned.append, final=True))
+    assert found(sweep) == report
+    assert len(warned) == 1
