@@ -16,11 +16,6 @@ from harness.runtime.worker import StageWorker
 from harness.worlds.stage_io import Rows, read_rows, write_rows
 
 
-def trained(runs: TableRuns, work: Path) -> Store:
-    """Compute the policies of a table's runs; return the store they are in."""
-    return compute(work, *(run.training[-1] for run in runs.runs.values()))
-
-
 def small(profile: Profile, x: int = 16, *, segments: int = 1, **changes: Any) -> Profile:
     """Return a profile with so many prompts an iteration and segments of each x.
 

@@ -1,8 +1,9 @@
-"""Laws of scratch, the rewriter, evolving methods and the oracle's choice, on real small runs."""
+"""Laws of what recipes vary, from scratch training to shuffled values, on real small runs."""
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +12,15 @@ import numpy as np
 import pytest
 from computing import compute, evolve_of, online_rows, rows, run_stage, summary
 
+from harness.eva.informativeness import informativeness
 from harness.pipeline.algorithm import Planner, Run
 from harness.pipeline.steps import prompts_stage
 from harness.registry.profile import Profile
 from harness.registry.recipe import Creator, Online, Recipe
-from harness.runtime import Store
+from harness.runtime import Plan, Store
 from harness.worlds.embedded.choosing import mean_taught, names_of, taught_by_name
 from harness.worlds.lookup import runtime_of, world_of
-from harness.worlds.stage_io import read_rows
+from harness.worlds.stage_io import read_rewards, read_rows
 
 X = 16
 
@@ -48,6 +50,8 @@ def runs(small: Profile) -> dict[str, Run]:
         "scratch": offline(train="scratch"),
         "rewriter": offline(rewriter=True),
         "self_instruct": offline({"method": "self_instruct"}),
+        "shuffled": offline({"metric": "a_min", "shuffled": True}),
+        "matched": offline(chain=("human", "select"), step_matched=True),
         "oracle": offline({**chooses, "evolved_share": 0.5}),
         "online": planned(Recipe(algorithm="rloo", online=online)),
     }
@@ -97,6 +101,27 @@ def test_self_instruct_children_are_all_of_the_sampled_prompt(
     assert {child["generation"] for child in children} == {1}
     assert {child["method"] for child in children} == {"new"}
     assert stage.settings["shape"] == "independent"
+
+
+def test_a_shuffled_choice_has_the_values_of_the_metric_for_other_prompts(
+    runs: dict[str, Run], store: Store
+) -> None:
+    """Each value drawn is one of the gaps, and as often at most as it stands among them.
+
+    But hardly one is the gap of the prompt that is drawn by it.
+    """
+    [select] = [stage for stage in Plan(runs["shuffled"].training) if stage.kind == "select"]
+    ids, rewards = read_rewards(store.open(select.inputs["rewards"].fingerprint))
+    gaps = dict(zip(ids, informativeness(rewards, "a_min"), strict=True))
+    drawn = rows(store, select, "selected")
+    assert len(drawn) == X // 4
+    assert Counter(row["informativeness"] for row in drawn) <= Counter(gaps.values())
+    assert sum(row["informativeness"] == gaps[row["prompt_id"]] for row in drawn) <= 1
+
+
+def test_a_step_matched_quarter_is_gone_over_four_times(runs: dict[str, Run], store: Store) -> None:
+    repeated = rows(store, runs["matched"].iterations[1].pairs, "pairs")
+    assert [*Counter(row["prompt_id"] for row in repeated).values()] == [4] * (X // 4)
 
 
 def test_a_quarter_of_x_is_chosen_from_six_times_as_many(
