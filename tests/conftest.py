@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,8 @@ from harness.registry.declared import load_tables
 from harness.registry.figures import Figure, load_figures
 from harness.registry.profile import Profile, load_profiles
 from harness.registry.schema import Table
+
+ROOT = Path(__file__).resolve().parents[1]
 
 # A loaded machine is no failure, and a test that fails must fail again. Every night more cases are
 # tried (`--hypothesis-profile=long`).
@@ -46,7 +50,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture(scope="session")
 def shared_dir() -> Path:
     """Return the folder of published reference data, or skip the test where it is absent."""
-    folder = Path(__file__).resolve().parents[2] / "shared"
+    folder = ROOT.parent / "shared"
     if not (folder / "benchmarks").is_dir():
         pytest.skip(f"the published reference data is not at {folder}")
     return folder
@@ -105,3 +109,21 @@ def shipped_world() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("HARNESS_WORLD", raising=False)
         yield
+
+
+@pytest.fixture
+def spawn() -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Return a function that starts Python with the project on its path, until the test ends."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(*arguments: object, **variables: str) -> subprocess.Popen[str]:
+        command = [sys.executable, *map(str, arguments)]
+        environment = os.environ | {"PYTHONPATH": str(ROOT)} | variables
+        pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+        started.append(subprocess.Popen(command, text=True, env=environment, **pipes))
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()

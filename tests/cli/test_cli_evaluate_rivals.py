@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 from judge_stand_in import StandIn, completion, write_lines, write_mt_bench
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
@@ -29,24 +25,9 @@ def command(tmp_path: Path) -> list[str]:
     data = write_mt_bench(tmp_path / "data", *questions)
     said = write_lines(data / "answers.jsonl", *answers)
     return [
-        *(sys.executable, "-m", "harness.cli.main", "evaluate", "mt_bench", "--no-track"),
+        *("-m", "harness.cli.main", "evaluate", "mt_bench", "--no-track"),
         *("--data", str(data), "--answers", str(said), "--json"),
     ]
-
-
-def start(command: list[str], url: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={
-            **os.environ,
-            "PYTHONPATH": str(ROOT),
-            "HARNESS_JUDGE_URL": url,
-            "HARNESS_JUDGE_CONCURRENCY": "1",
-        },
-    )
 
 
 def read_until(process: subprocess.Popen[str], words: str) -> None:
@@ -59,7 +40,7 @@ def read_until(process: subprocess.Popen[str], words: str) -> None:
 
 @pytest.mark.parametrize("first_is_killed", [False, True])
 def test_the_second_waits_and_nothing_is_paid_twice(
-    command: list[str], first_is_killed: bool
+    command: list[str], first_is_killed: bool, spawn: Any
 ) -> None:
     """The judge is silent on the second request until the other command has said that it waits."""
     two_are_there, may_go_on = threading.Event(), threading.Event()
@@ -71,9 +52,10 @@ def test_the_second_waits_and_nothing_is_paid_twice(
         return completion("Rating: [[7]]")
 
     with StandIn(reply) as server:
-        first = start(command, server.url)
+        environment = {"HARNESS_JUDGE_URL": server.url, "HARNESS_JUDGE_CONCURRENCY": "1"}
+        first = spawn(*command, **environment)
         assert two_are_there.wait(60)
-        second = start(command, server.url)
+        second = spawn(*command, **environment)
         read_until(second, "another command evaluates m on mt_bench with gpt-4: waiting")
         assert server.requests == 2
         if first_is_killed:

@@ -192,19 +192,14 @@ def bounded(*commands: str) -> list[tuple[int, str]]:
     return [(code, said) for code, said in json.loads(done.stdout)]
 
 
-def test_ctrl_c_ends_with_130_and_the_next_run_goes_on(process: Process, folders: Path) -> None:
+def test_ctrl_c_ends_with_130_and_the_next_run_goes_on(
+    process: Process, spawn: Any, folders: Path
+) -> None:
     pipe = folders.parent / "pipe"
     os.mkfifo(pipe)
     asked = ("run", "table4", "--rows", "dpo-1", "--seeds", "0", "--jobs", "1", "--json")
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TOY_WAITS": "train"}
-    environment |= {"MLFLOW_TRACKING_URI": "toy://", "TOY_PIPE": str(pipe)}
-    running = subprocess.Popen(
-        [sys.executable, str(HERE / "toy_harness.py"), *asked],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment,
-    )
+    environment = {"MLFLOW_TRACKING_URI": "toy://", "TOY_WAITS": "train", "TOY_PIPE": str(pipe)}
+    running = spawn(HERE / "toy_harness.py", *asked, **environment)
     half = folders / "store" / "tmp"
     pipe.open().close()
     assert list(half.glob("*/half.txt"))

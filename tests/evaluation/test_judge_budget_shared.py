@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import errno
 import json
-import os
 import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,6 @@ from harness.endpoint.prices import TokenPrice
 from harness.endpoint.request import ChatRequest, Message, Reply
 from harness.errors import HarnessError
 
-ROOT = Path(__file__).resolve().parents[2]
 RIVALS = 8
 BUDGET = 0.05
 PRICE = TokenPrice(10.0, 30.0)
@@ -49,17 +47,6 @@ except BudgetReachedError as error:
 """
 
 
-def start(url: str, folder: Path, rival: int, budget: float) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", ASKS, url, str(folder), str(rival), str(budget)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-    )
-
-
 def drawing(rival: subprocess.Popen[str]) -> bool:
     assert rival.stdout is not None
     return rival.stdout.readline() == "drawing\n"
@@ -74,14 +61,16 @@ def spent_in(folder: Path) -> float:
     return float(json.loads((folder / "ledger.json").read_bytes())["usd"])
 
 
-def test_eight_processes_hold_one_budget(tmp_path: Path) -> None:
+def test_eight_processes_hold_one_budget(
+    tmp_path: Path, spawn: Callable[..., subprocess.Popen[str]]
+) -> None:
     """Derivation: 38 replies of 0.13 cents are 4.94 cents; the 39th would pass 5.
 
     A process ends when its next request does not fit and none of its own is under way; the other
     seven may have two each under way then.
     """
     with StandIn() as server:
-        rivals = [start(server.url, tmp_path, rival, BUDGET) for rival in range(RIVALS)]
+        rivals = [spawn("-c", ASKS, server.url, tmp_path, n, BUDGET) for n in range(RIVALS)]
         assert all(map(drawing, rivals))
         for rival in rivals:
             assert rival.stdin is not None

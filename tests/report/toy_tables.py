@@ -17,7 +17,7 @@ from harness.registry.profile import load_profiles
 from harness.registry.schema import Table
 from harness.report.build import stored_results
 from harness.report.controls import KnownControls
-from harness.report.model import Cell, Report
+from harness.report.model import Cell
 from harness.report.results import Results
 from harness.runtime import Plan, Stage, Store
 
@@ -131,10 +131,6 @@ def write_luck(store: Store, runs: TableRuns) -> None:
 def stored(runs: TableRuns, store: Store) -> Results:
     """Return what a store holds of some runs."""
     return stored_results(runs, KnownControls(runs.profile, store))
-
-
-def report_of(runs: TableRuns, store: Store) -> Report:
-    return stored(runs, store).report
 
 
 def write_prompts(store: Store, runs: TableRuns, evolved: str = "now sort 3 1 2") -> None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,28 +18,14 @@ Start = Callable[..., "subprocess.Popen[str]"]
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Start]:
+def start(tmp_path: Path, spawn: Start) -> Start:
     """Return a function that starts a run of toys on the test's store."""
-    runs: list[subprocess.Popen[str]] = []
+    path = os.pathsep.join([str(HERE), str(HERE.parents[1])])
 
-    def run(*arguments: object, jobs: int = 1, **more: str) -> subprocess.Popen[str]:
-        program = [sys.executable, HERE / "run_toys.py", tmp_path, jobs, *arguments]
-        path = os.pathsep.join([str(HERE), str(HERE.parents[1])])
-        runs.append(
-            subprocess.Popen(
-                list(map(str, program)),
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-                env=os.environ | {"PYTHONPATH": path} | more,
-            )
-        )
-        return runs[-1]
+    def run(*arguments: object, jobs: int = 1) -> subprocess.Popen[str]:
+        return spawn(HERE / "run_toys.py", tmp_path, jobs, *arguments, PYTHONPATH=path)
 
-    yield run
-    for process in runs:
-        process.kill()
-        process.communicate()
+    return run
 
 
 def until(run: subprocess.Popen[str], beginning: str) -> str:

@@ -6,7 +6,7 @@ import fcntl
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,24 +25,9 @@ HOLD = (
 
 
 @pytest.fixture
-def other() -> Iterator[Callable[[Path], subprocess.Popen[str]]]:
+def other(spawn: Callable[..., subprocess.Popen[str]]) -> Callable[[Path], subprocess.Popen[str]]:
     """Return a function that starts a process which holds a folder and says so."""
-    processes: list[subprocess.Popen[str]] = []
-
-    def start(folder: Path) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            [sys.executable, "-c", HOLD, str(folder)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        processes.append(process)
-        return process
-
-    yield start
-    for process in processes:
-        process.kill()
-        process.communicate()
+    return lambda folder: spawn("-c", HOLD, folder)
 
 
 def says_held(process: subprocess.Popen[str]) -> bool:
