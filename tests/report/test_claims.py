@@ -71,21 +71,33 @@ def cell_of(table: Table, row: str, seeds: tuple[int, ...], **fields: Any) -> Ce
     return Cell(**{**known, **fields})
 
 
+def scored(
+    value: Callable[[str, int, int], float],
+    rows: Iterable[str] = ROWS,
+    seeds: int = 3,
+    prompts: int = 4,
+    score: str = "ah_wr",
+) -> Measured:
+    """Return what a function says of each row, seed and prompt."""
+    return {
+        (f"run-{row}", seed, score): {f"p{p}": value(row, seed, p) for p in range(prompts)}
+        for row in rows
+        for seed in range(seeds)
+    }
+
+
 def scores_of(levels: Mapping[str, float], seeds: int = 3, scatter: float = 0.0) -> Measured:
     """Return scores of 4 prompts that all rows share but for their level, and hardly any chance.
 
     Each row moves up and down with the prompts by its own millionth, so that its mean stays. With a
     scatter, row b alone moves by it: up for even and down for odd seeds and prompts.
     """
-    return {
-        (f"run-{row}", seed, "ah_wr"): {
-            f"p{prompt}": level + prompt + 0.5 * seed + 1e-6 * CHANCE[row] * (-1) ** prompt
-            + (scatter * ((-1) ** seed + (-1) ** prompt) if row == "b" else 0.0)
-            for prompt in range(4)
-        }
-        for row, level in levels.items()
-        for seed in range(seeds)
-    }  # fmt: skip
+
+    def value(row: str, seed: int, p: int) -> float:
+        moved = scatter * ((-1) ** seed + (-1) ** p) if row == "b" else 0.0
+        return levels[row] + p + 0.5 * seed + 1e-6 * CHANCE[row] * (-1) ** p + moved
+
+    return scored(value, levels, seeds)
 
 
 def judged(
@@ -309,11 +321,8 @@ def test_the_end_of_a_scale_is_a_hundredth_of_it(unit: str, mean: float, end: st
     Two rows swing about one mean, a the other way round than b.
     """
     table = table_of(claim("it", compare("a", ">", "b"), primary=True), unit=unit)
-    measured = {
-        (f"run-{row}", seed, "ah_wr"): {f"p{p}": mean + sign * (-1) ** p / 32 for p in range(4)}
-        for row, sign in (("a", 1), ("b", -1))
-        for seed in range(2)
-    }
+    sign = {"a": 1, "b": -1}
+    measured = scored(lambda row, _, p: mean + sign[row] * (-1) ** p / 32, sign, seeds=2)
     (verdict,) = judged(table, measured, "ab", seeds=2)
     said = f"the rows compared all stand at the {end} of the scale"
     assert (verdict.word == "inadmissible") == (end is not None)
@@ -456,14 +465,8 @@ noise = st.lists(st.floats(-3.0, 3.0), min_size=48, max_size=48)
 
 
 def noisy(levels: Sequence[float], noise: Sequence[float]) -> Measured:
-    values = iter(noise)
-    return {
-        (f"run-{row}", seed, "ah_wr"): {
-            f"p{p}": level + next(values) + CHANCE[row] * (-1) ** p / 100 for p in range(4)
-        }
-        for row, level in zip(ROWS, levels, strict=True)
-        for seed in range(3)
-    }
+    values, level = iter(noise), dict(zip(ROWS, levels, strict=True))
+    return scored(lambda row, _, p: level[row] + next(values) + CHANCE[row] * (-1) ** p / 100)
 
 
 @settings(max_examples=15)
@@ -515,11 +518,8 @@ def test_where_nothing_varies_nothing_is_tested(op: str, seeds: int, nested: boo
     score = "complexity" if nested else "ah_wr"
     margin = {"margin": {"points": 1.0}} if op == "within" else {}
     table = table_of(claim("it", compare("a", op, "b", **margin), primary=True), score=score)
-    measured = {
-        (f"run-{row}", seed, score): {f"p{p}": level for p in range(4)}
-        for row, level in (("a", 30.3), ("b", 30.2))
-        for seed in range(seeds)
-    }
+    levels = {"a": 30.3, "b": 30.2}
+    measured = scored(lambda row, *_: levels[row], levels, seeds, score=score)
     (verdict,) = judged(table, measured, "ab", seeds)
     assert (verdict.word, verdict.estimate, verdict.p) == ("inadmissible", None, None)
     assert verdict.reason == (
@@ -553,11 +553,7 @@ def test_rows_at_the_end_of_a_scale_are_not_told_apart(
     """
     score = "complexity" if nested else "ah_wr"
     table = table_of(claim("it", kind["test"], primary=True), score=score)
-    measured = {
-        (f"run-{row}", seed, score): {f"p{prompt}": end for prompt in range(7)}
-        for row in ROWS
-        for seed in range(seeds)
-    }
+    measured = scored(lambda *_: end, ROWS, seeds, 7, score)
     (verdict,) = judged(table, measured, seeds=seeds)
     assert (verdict.word, verdict.text) == ("inadmissible", "inadmissible")
     assert (verdict.estimate, verdict.p, verdict.p_adjusted) == (None, None, None)
@@ -585,15 +581,13 @@ def around(a: float, b: float, noise: float, step: float = 1e-3, **others: float
 
     The prompts of the other rows are a step apart.
     """
-    return {
-        (f"run-{row}", seed, "ah_wr"): {
-            f"p{p}": level + (noise * (seed - 1) if row == "a" else 0.0)
-            + p * (step if row in others else 1e-3)
-            for p in range(8)
-        }
-        for row, level in ({"a": a, "b": b} | others).items()
-        for seed in range(3)
-    }  # fmt: skip
+    level = {"a": a, "b": b} | others
+
+    def value(row: str, seed: int, p: int) -> float:
+        moved = noise * (seed - 1) if row == "a" else 0.0
+        return level[row] + moved + p * (step if row in others else 1e-3)
+
+    return scored(value, level, prompts=8)
 
 
 IN_UNITS = claim("it", compare("a", ">", "b"), primary=True, paper_margin="+2.0")
@@ -731,11 +725,7 @@ def test_a_pair_has_one_interval_whatever_rows_stand_beside_it(asked: str) -> No
     )
     matrices = {row: ScoreMatrix.of(50.0 + rng.normal(size=(3, 1)) + rng.normal(size=(3, 20)))
                 for row in "abcde"}  # fmt: skip
-    scores: Measured = {
-        (f"run-{row}", seed, "ah_wr"): {f"p{p}": float(v) for p, v in enumerate(values)}
-        for row, matrix in matrices.items()
-        for seed, values in enumerate(matrix.values)
-    }
+    scores = scored(lambda *at: float(matrices[at[0]].values[at[1:]]), matrices, prompts=20)
     (verdict,) = judged(table, scores, asked)
     shown = paired_difference(matrices["a"], matrices["c"])
     assert (of(verdict).low, of(verdict).high) == pytest.approx((shown.low, shown.high))
