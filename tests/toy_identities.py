@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from harness.pipeline.algorithm import Planner
+from harness.pipeline.runs import TableRuns
 from harness.registry.profile import Profile
+from harness.registry.schema import Row, Table
 from harness.runtime.manifest import Provenance
 from harness.worlds.embedded.world import EmbeddedWorld
 from harness.worlds.lookup import world_of
@@ -38,6 +43,20 @@ class ToyWorld(EmbeddedWorld):
 
     def judge(self, name: str) -> str:
         return f"toy-1/{name}"
+
+
+def toy_planned(
+    table: Table, profile: Profile, seeds: Sequence[int], rows: Sequence[Row] | None = None
+) -> TableRuns:
+    """Plan a table, or some rows of it, with identities that mean nothing."""
+    planner, shown = Planner(ToyWorld(profile)), tuple(table.rows if rows is None else rows)
+    runs = {
+        (run_id, seed): planner.run(run_id, recipe, seed, row.kind)
+        for row in shown
+        for run_id, recipe in table.recipes(row).items()
+        for seed in seeds
+    }
+    return TableRuns(table, profile, tuple(seeds), shown, runs)
 
 
 class NamedWorld(HubWorld):

@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 from null_tables import counted, simulated_nulls
 from scipy import stats
-from toy_identities import ToyWorld
+from toy_identities import toy_planned
 from toy_tables import by_place, score_rows, stored, write_files
 
-from harness.pipeline.algorithm import Planner
 from harness.pipeline.runs import TableRuns
 from harness.registry.declared import load_tables
 from harness.registry.profile import load_profiles
@@ -32,18 +31,6 @@ MICRO = load_profiles()["micro"]
 LEVELS = {"prompts-seed": 1.0, "prompts-eva-1": 2.0, "prompts-eva-2": 3.0, "prompts-eva-3": 4.0}
 
 
-def prompt_runs(seeds: tuple[int, ...]) -> TableRuns:
-    """Plan table 7 with identities that mean nothing."""
-    planner = Planner(ToyWorld(MICRO))
-    runs = {
-        (run_id, seed): planner.run(run_id, recipe, seed, row.kind)
-        for seed in seeds
-        for row in TABLE.rows
-        for run_id, recipe in TABLE.recipes(row).items()
-    }
-    return TableRuns(TABLE, MICRO, seeds, TABLE.rows, runs)
-
-
 def values(run_id: str, seed: int, quality: float) -> dict[str, list[float]]:
     """Two prompts, three in odd seeds, whose mean is the run's level plus a tenth for each seed.
 
@@ -60,7 +47,7 @@ def values(run_id: str, seed: int, quality: float) -> dict[str, list[float]]:
 
 def filled(store: Store, seeds: tuple[int, ...] = (0, 1, 2), quality: float = 6.0) -> TableRuns:
     """Write the judge's stage of every run; prompts are named by run and seed."""
-    runs = prompt_runs(seeds)
+    runs = toy_planned(TABLE, MICRO, seeds)
     for (run_id, seed), run in runs.runs.items():
         rows = [
             row
@@ -103,12 +90,6 @@ def test_one_seed_is_over_its_prompts(store: Store) -> None:
     assert cell.ci_high == pytest.approx(1.0 + 0.01 * math.tan(0.475 * math.pi))
 
 
-def test_what_is_published_is_verified(results: Path) -> None:
-    """Four rows in two columns."""
-    found = verify(results)
-    assert (found.tables, found.cells) == (("micro/table7",), 8)
-
-
 def by_id(verdicts: Sequence[Verdict]) -> dict[str, Verdict]:
     return {verdict.claim: verdict for verdict in verdicts}
 
@@ -116,8 +97,10 @@ def by_id(verdicts: Sequence[Verdict]) -> dict[str, Verdict]:
 def test_a_trend_of_prompts_is_judged_step_by_step_and_says_what_is_by_construction(
     store: Store, results: Path
 ) -> None:
-    """Complexity rises by 1 with each step and seed, quality falls by 1."""
-    runs = prompt_runs((0, 1, 2))
+    """Complexity rises by 1 with each step and seed, quality falls by 1; of four rows each."""
+    found = verify(results)
+    assert (found.tables, found.cells) == (("micro/table7",), 8)
+    runs = toy_planned(TABLE, MICRO, (0, 1, 2))
     verdicts = by_id(stored(runs, store).verdicts)
     folder, known = results / "micro" / "table7", KnownControls(MICRO, None, results)
     assert verdicts == by_id(list(published_results(TABLE, folder, known).verdicts))

@@ -9,9 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from toy_identities import PROVENANCE, ToyWorld
+from toy_identities import PROVENANCE, toy_planned
 
-from harness.pipeline.algorithm import Planner, Run
 from harness.pipeline.runs import TableRuns
 from harness.registry.profile import load_profiles
 from harness.registry.schema import Table
@@ -69,13 +68,7 @@ def toy_runs(
     micro = load_profiles()["micro"]
     benchmarks = {name: b for name, b in micro.benchmarks.items() if name in BENCHMARK.values()}
     profile = micro.model_copy(update={"scale": scale, "benchmarks": benchmarks})
-    planner = Planner(ToyWorld(profile))
-    runs: dict[tuple[str, int], Run] = {}
-    for row in checked.rows:
-        for run_id, recipe in checked.recipes(row).items():
-            for seed in seeds:
-                runs[run_id, seed] = planner.run(run_id, recipe, seed)
-    return TableRuns(checked, profile, tuple(seeds), checked.rows, runs)
+    return toy_planned(checked, profile, seeds)
 
 
 def judge_of(runs: TableRuns, run_id: str, seed: int, score: str) -> Stage:

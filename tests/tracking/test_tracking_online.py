@@ -6,11 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from toy_identities import ToyWorld
+from toy_identities import toy_planned
 from toy_table import contents, toy_tracker, write
 
-from harness.pipeline.algorithm import Planner
-from harness.pipeline.runs import TableRuns
 from harness.registry.declared import load_tables
 from harness.registry.profile import load_profiles
 from harness.runtime import Plan, Stage, Store
@@ -20,17 +18,11 @@ NewWorkDir = Callable[[str], Path]
 NAME = "table1/micro | rloo-eva-2x-seed0"
 
 
-def planned() -> TableRuns:
-    """One row of table 1: a run of two segments."""
-    table, profile = load_tables()["table1"], load_profiles()["micro"]
-    profile = profile.model_copy(update={"benchmarks": {}})
-    row = table.row("rloo-eva-2x")
-    ((name, recipe),) = table.recipes(row).items()
-    runs = {(name, 0): Planner(ToyWorld(profile)).run(name, recipe, 0)}
-    return TableRuns(table, profile, (0,), (row,), runs)
+TABLE = load_tables()["table1"]
+PROFILE = load_profiles()["micro"].model_copy(update={"benchmarks": {}})
+RUNS = toy_planned(TABLE, PROFILE, (0,), [TABLE.row("rloo-eva-2x")])
+"""One row of table 1: a run of two segments."""
 
-
-RUNS = planned()
 FIRST, SECOND = RUNS.runs["rloo-eva-2x", 0].training
 
 

@@ -11,9 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 from mlflow import MlflowClient
-from toy_identities import PROVENANCE, ToyWorld
+from toy_identities import PROVENANCE, toy_planned
 
-from harness.pipeline.algorithm import Planner
 from harness.pipeline.runs import TableRuns
 from harness.registry.declared import load_tables
 from harness.registry.profile import load_profiles
@@ -32,15 +31,8 @@ BENCHMARKS = ("arena_hard", "alpaca_eval", "mt_bench")
 def toy_runs(seeds: Iterable[int] = (0, 1)) -> TableRuns:
     """Return the runs of two rows of table 4, which share their first iteration."""
     table, profile = load_tables()["table4"], load_profiles()["micro"]
-    planner = Planner(ToyWorld(profile))
-    rows = tuple(table.row(name) for name in ROWS)
-    runs = {
-        (name, seed): planner.run(name, recipe, seed).asking(BENCHMARKS)
-        for seed in seeds
-        for row in rows
-        for name, recipe in table.recipes(row).items()
-    }
-    return TableRuns(table, profile, tuple(seeds), rows, runs)
+    planned = toy_planned(table, profile, tuple(seeds), [table.row(name) for name in ROWS])
+    return replace(planned, runs={at: it.asking(BENCHMARKS) for at, it in planned.runs.items()})
 
 
 def losses(stage: Stage) -> list[float]:
