@@ -5,7 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from stand_in.build import MT_BENCH_CATEGORIES, answered, lines, questioned
+from stand_in.build import (
+    MT_BENCH_CATEGORIES,
+    answered,
+    lines,
+    questioned,
+    write_judge_prompts,
+)
 
 JUDGMENTS = {"alpaca_eval": 805, "arena_hard": 1000, "mt_bench": 160}
 OWN = "made-up-model"
@@ -56,21 +62,5 @@ def _mt_bench(folder: Path) -> Path:
     for model, file in (("gpt-4", "reference_answer_gpt-4"), (OWN, "own")):
         said = [[f"{model} says {i}", f"{model} adds {i}"] for i in range(80)]
         lines(folder / f"{file}.jsonl", answered(range(80), said, model))
-    prompts = {
-        "single-v1": "{question} {answer}",
-        "single-math-v1": "{question} {ref_answer_1} {answer}",
-        "single-v1-multi-turn": "{question_1} {answer_1} {question_2} {answer_2}",
-        "single-math-v1-multi-turn": "{question_1} {ref_answer_1} {question_2} {ref_answer_2} "
-        "{answer_1} {answer_2}",
-    }
-    lines(
-        folder / "judge_prompts.jsonl",
-        [
-            {
-                "name": name, "system_prompt": "Judge.",
-                "prompt_template": f"Rate it as [[rating]]. {template}",
-            }
-            for name, template in prompts.items()
-        ],
-    )  # fmt: skip
+    write_judge_prompts(folder)
     return folder / "own.jsonl"

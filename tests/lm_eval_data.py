@@ -2,30 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 import json
-import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from types import ModuleType
 from typing import Any
-
-import pytest
-
-STAND_IN = Path(__file__).resolve().parent / "evaluation" / "lm_eval_stand_in"
-
-
-def stood_in(patch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    """Put the stand-in where Python looks for the package; yield it."""
-    before = {name: m for name, m in sys.modules.items() if name.partition(".")[0] == "lm_eval"}
-    for name in before:
-        del sys.modules[name]
-    patch.syspath_prepend(str(STAND_IN))
-    yield importlib.import_module("lm_eval")
-    for name in [name for name in sys.modules if name.partition(".")[0] == "lm_eval"]:
-        del sys.modules[name]
-    sys.modules.update(before)
-
 
 ITEMS = {"musr_ta": 5, "tqa_gen": 4, "wmdp": 15, "gsm8k": 4, "gsm_plus": 7, "mmlu_pro": 6}
 """Items behind each column of table 9."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import json
-from collections.abc import Iterator
+import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
-from lm_eval_data import ITEMS, stood_in, write_sets
+from lm_eval_data import ITEMS, write_sets
 
 from harness.errors import HarnessError, UserError
 from harness.evaluation.benchmarks.lm_eval import TASKS, keep_results, measure
@@ -21,8 +21,11 @@ INSTALLED = importlib.util.find_spec("lm_eval") is not None
 
 
 @pytest.fixture
-def package(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    yield from stood_in(monkeypatch)
+def package(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(Path(__file__).parent / "lm_eval_stand_in")
+    monkeypatch.setitem(sys.modules, "lm_eval", None)  # so that it is as before when this ends
+    del sys.modules["lm_eval"]
+    return importlib.import_module("lm_eval")
 
 
 def test_every_printed_value_is_a_share_of_whole_items() -> None:

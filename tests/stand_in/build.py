@@ -96,6 +96,15 @@ MT_BENCH_PROMPTS = {
 """What the judge of MT-Bench is shown, by the names its reader looks for."""
 
 
+def write_judge_prompts(folder: Path) -> None:
+    """Write what the judge of MT-Bench is shown."""
+    prompts = [
+        {"name": name, "system_prompt": "You rate answers.", "prompt_template": RATING_ASKED + it}
+        for name, it in MT_BENCH_PROMPTS.items()
+    ]
+    lines(folder / "judge_prompts.jsonl", prompts)
+
+
 def _write_arena_hard(folder: Path) -> None:
     """Write questions, the baseline's answers and the judge's settings."""
     asked = _questions(ARENA_HARD, "in the words of an engineer")
@@ -136,17 +145,7 @@ def _write_mt_bench(folder: Path) -> None:
     said = [[server.reply(first, 3), server.reply(first, 4)] for first, _ in turns]
     lines(folder / "question.jsonl", questioned(ids, MT_BENCH_CATEGORIES, turns))
     lines(folder / "reference_answer_gpt-4.jsonl", answered(ids, said))
-    lines(
-        folder / "judge_prompts.jsonl",
-        [
-            {
-                "name": name,
-                "system_prompt": "You rate answers.",
-                "prompt_template": RATING_ASKED + template,
-            }
-            for name, template in MT_BENCH_PROMPTS.items()
-        ],
-    )
+    write_judge_prompts(folder)
 
 
 BENCHMARKS: Mapping[str, Callable[[Path], None]] = {

@@ -128,7 +128,7 @@ def test_a_benchmark_is_what_its_files_say(machine: Path, benchmarks: Path, pape
     assert len(items) == 80
     assert (items[0].turn_1, items[0].turn_2, items[0].category) == ("0?", "and 0?", "writing")
     prompts = machine / "benchmarks" / "mt-bench" / "judge_prompts.jsonl"
-    prompts.write_text(prompts.read_text().replace("Judge.", "Judge well."))
+    prompts.write_text(prompts.read_text().replace("You rate", "You like"))
     assert benchmark_identity("mt_bench", declared) != identity
     with pytest.raises(UserError, match="are not those that this run was planned with"):
         runtime_of(identity).questions(identity)
