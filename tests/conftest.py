@@ -72,25 +72,21 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture(scope="session")
 def tables() -> dict[str, Table]:
-    """Return the declared tables."""
     return load_tables()
 
 
 @pytest.fixture(scope="session")
 def figures(tables: dict[str, Table]) -> dict[str, Figure]:
-    """Return the declared figures."""
     return load_figures(tables)
 
 
 @pytest.fixture(scope="session")
 def micro() -> Profile:
-    """Return the embedded profile."""
     return load_profiles()["micro"]
 
 
 @pytest.fixture(scope="session")
 def paper() -> Profile:
-    """Return the paper's profile."""
     return load_profiles()["paper"]
 
 
@@ -105,7 +101,6 @@ def registries() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def shipped_world() -> Iterator[None]:
-    """Use the world that ships with the package."""
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("HARNESS_WORLD", raising=False)
         yield

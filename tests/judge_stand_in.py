@@ -32,7 +32,6 @@ PRICE = TokenPrice(10.0, 30.0)
 
 
 def ask_for(text: str, **settings: Any) -> ChatRequest:
-    """Return a request of a judge."""
     settings = {"temperature": 0, "max_tokens": 10, **settings}
     return ChatRequest(f"prompt {text}", "judge", (Message("user", text),), settings)
 
@@ -128,7 +127,6 @@ class StandIn(MockEndpoint):
 
     @property
     def requests(self) -> int:
-        """Requests that have come so far."""
         return len(self.bodies)
 
     def failure(self, number: int) -> str | None:

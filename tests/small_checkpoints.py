@@ -161,7 +161,6 @@ def llama_config(vocab: int, **changes: Any) -> dict[str, Any]:
 
 
 def llama_shapes(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-    """Return the published names and shapes of a Llama's network."""
     width, inner = config["hidden_size"], config["intermediate_size"]
     keys = width // config["num_attention_heads"] * config["num_key_value_heads"]
     shapes: dict[str, tuple[int, ...]] = {
@@ -184,7 +183,6 @@ def llama_shapes(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
 
 
 def armo_shapes(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-    """Return the published names and shapes of ArmoRM's heads."""
     width, hidden, k = config["hidden_size"], config["gating_hidden_dim"], config["num_objectives"]
     return {
         "regression_layer.weight": (k, width),
@@ -202,7 +200,6 @@ def armo_shapes(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
 
 
 def pairrm_shapes(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-    """Return the published names and shapes of PairRM."""
     width, inner = config["hidden_size"], config["intermediate_size"]
 
     def linear(name: str, out: int, into: int) -> dict[str, tuple[int, ...]]:
@@ -351,7 +348,6 @@ def write_qwen_classifier(path: Path, **changes: Any) -> Path:
 
 
 def write_pairrm(path: Path, **changes: Any) -> Path:
-    """Write a small PairRM."""
     tokenizer = pairrm_tokenizer()
     config = {
         "architectures": ["DebertaV2PairRM"],

@@ -101,13 +101,11 @@ def is_in(path: Path, homes: set[str]) -> bool:
 
 
 def sources(*folders: str) -> list[Path]:
-    """Return the Python files under some folders of the project."""
     return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
 
 
 @cache
 def tree_of(path: Path) -> ast.Module:
-    """Return a file's syntax tree."""
     return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
 
 

@@ -83,13 +83,11 @@ def text_of(path: Path) -> str | None:
 
 @pytest.fixture(scope="module")
 def readme() -> str:
-    """Return the text of the README."""
     return (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
 def project() -> dict[str, Any]:
-    """Return the project table of pyproject.toml."""
     data = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     found: dict[str, Any] = data["project"]
     return found

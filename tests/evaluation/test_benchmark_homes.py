@@ -22,7 +22,6 @@ NOBODY = "http://127.0.0.1:9/file"
 
 @pytest.fixture
 def home(tmp_path: Path) -> HomeFile:
-    """Return a file at its home."""
     path = tmp_path / "home"
     path.write_bytes(CONTENT)
     return HomeFile("question.jsonl", path.as_uri(), hashlib.sha256(CONTENT).hexdigest())

@@ -13,7 +13,6 @@ ASSISTANT = "<|start_header_id|>assistant<|end_header_id|>\n\n"
 
 
 def talk(answer: str, prompt: str = "one two") -> list[dict[str, str]]:
-    """Return a conversation of one prompt and its answer."""
     return [{"role": "user", "content": prompt}, {"role": "assistant", "content": answer}]
 
 

@@ -169,7 +169,6 @@ def settings(**changes: Any) -> dict[str, Json]:
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A reward model after three steps."""
     return run_stage(reward_model_stage, tmp_path_factory.mktemp("rm") / "a", settings(), {})
 
 

@@ -32,19 +32,16 @@ pytestmark = pytest.mark.usefixtures("shipped_world")
 
 @pytest.fixture(scope="module")
 def table4(tables: dict[str, Table]) -> Table:
-    """The table of informativeness metrics."""
     return tables["table4"]
 
 
 @pytest.fixture(scope="module")
 def planned(table4: Table, micro: Profile) -> TableRuns:
-    """Table 4 over three seeds."""
     return plan_table(table4, micro, SEEDS)
 
 
 @pytest.fixture
 def planner(micro: Profile) -> Planner:
-    """A planner of single recipes."""
     return Planner(world_of(micro))
 
 

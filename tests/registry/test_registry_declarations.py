@@ -63,7 +63,6 @@ def test_a_table_is_called_by_its_number_or_by_its_title(tables: dict[str, Table
 
 @pytest.fixture(scope="module")
 def printed(shared_dir: Path) -> dict[str, Any]:
-    """Return the tables as the paper prints them."""
     found: dict[str, Any] = yaml.safe_load((shared_dir / "paper/tables.yaml").read_text("utf-8"))
     return found
 

@@ -99,7 +99,6 @@ def found(runs: TableRuns, store: Store) -> Study:
 
 @pytest.fixture
 def runs(store: Store) -> TableRuns:
-    """Return the runs of a study that is whole."""
     of_two_seeds = planned()
     write_study(store, of_two_seeds)
     return of_two_seeds
@@ -178,7 +177,6 @@ def test_the_report_says_what_the_numbers_are(runs: TableRuns, store: Store) -> 
 
 @pytest.fixture
 def folder(runs: TableRuns, store: Store, tmp_path: Path) -> Path:
-    """Return the folder of the published study."""
     write_prompts(store, runs)
     return publish(stored(runs, store), tmp_path / "results")
 

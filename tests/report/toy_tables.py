@@ -72,7 +72,6 @@ def toy_runs(
 
 
 def judge_of(runs: TableRuns, run_id: str, seed: int, score: str) -> Stage:
-    """Return the judge's stage behind a score."""
     return runs.runs[run_id, seed].judged[BENCHMARK[score]]
 
 
@@ -148,12 +147,10 @@ def write_whole(store: Store, runs: TableRuns) -> None:
 
 
 def by_place(cells: Sequence[Cell]) -> dict[tuple[str, str], Cell]:
-    """Return cells by row and column."""
     return {(cell.row, cell.column): cell for cell in cells}
 
 
 def scores_file(folder: Path) -> Path:
-    """Return the published scores."""
     return folder / "scores.parquet"
 
 

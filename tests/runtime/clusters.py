@@ -15,7 +15,6 @@ needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="the extra `ray`
 
 @contextmanager
 def two_nodes() -> Iterator[Any]:
-    """Run a Ray."""
     os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # listens on loopback only
     from ray.cluster_utils import Cluster
 

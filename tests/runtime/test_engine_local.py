@@ -27,7 +27,6 @@ from harness.runtime.worker import StageWorker
 
 
 def run(work: Path, targets: list[Stage], jobs: int | None = 1, **how: Any) -> RunOutcome:
-    """Run toy stages into the store under a folder."""
     engine = Engine(Store(work / "store"), FUNCTIONS, work / "logs", jobs=jobs, **how)
     return engine.run(Plan(targets))
 

@@ -128,7 +128,6 @@ def asks(ctx: StageContext) -> None:
 
 
 def toy(kind: str, *inputs: Stage, label: str = "", **settings: Any) -> Stage:
-    """Return a stage of a toy kind."""
     named = {f"input{position}": stage for position, stage in enumerate(inputs)}
     return Stage(kind, 1, settings, named, label or kind)
 

@@ -39,7 +39,6 @@ def lines(starts: Path) -> list[list[str]]:
 
 
 def processes(starts: Path) -> dict[str, psutil.Process]:
-    """Return the servers that run, by name."""
     found = {}
     for _, name, number in lines(starts):
         with suppress(psutil.NoSuchProcess):

@@ -29,7 +29,6 @@ PROMPTS = f"{OWNER}-prompts"
 
 
 def folders() -> dict[str, Path]:
-    """Return the folder of each stand-in, by its name."""
     models = {name: models_dir() / OWNER / name for name in (POLICY, *REWARD_MODELS)}
     benchmarks = {name: benchmarks_dir() / name for name in BENCHMARKS}
     return {**models, **benchmarks, PROMPTS: work_dir() / PROMPTS}
@@ -97,7 +96,6 @@ MT_BENCH_PROMPTS = {
 
 
 def write_judge_prompts(folder: Path) -> None:
-    """Write what the judge of MT-Bench is shown."""
     prompts = [
         {"name": name, "system_prompt": "You rate answers.", "prompt_template": RATING_ASKED + it}
         for name, it in MT_BENCH_PROMPTS.items()
@@ -159,7 +157,6 @@ BENCHMARKS: Mapping[str, Callable[[Path], None]] = {
 def questioned(
     ids: Iterable[object], categories: Iterable[str], turns: Iterable[object]
 ) -> list[dict[str, object]]:
-    """Return the lines of a file of questions."""
     return [
         {"question_id": i, "category": category, "turns": asked}
         for i, category, asked in zip(ids, categories, turns, strict=True)
@@ -169,7 +166,6 @@ def questioned(
 def answered(
     ids: Iterable[object], turns: Iterable[object], model: str = MADE_UP
 ) -> list[dict[str, object]]:
-    """Return the lines of a file of answers."""
     return [
         {"question_id": i, "model_id": model, "choices": [{"turns": said}]}
         for i, said in zip(ids, turns, strict=True)

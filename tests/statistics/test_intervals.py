@@ -34,7 +34,6 @@ Drawn = st.SearchStrategy[Values]
 
 
 def nested(sets: Values) -> NestedScores:
-    """Return scores of prompts of each seed's own."""
     return NestedScores.from_seeds({
         seed: {f"{seed}/{i}": value for i, value in enumerate(values)}
         for seed, values in enumerate(sets)

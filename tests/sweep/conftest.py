@@ -15,5 +15,4 @@ def world_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def work_dir(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, world_folder: Path) -> Path:
-    """Return the work folder."""
     return in_folders_of_its_own(monkeypatch, tmp_path, world_folder)

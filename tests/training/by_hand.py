@@ -105,7 +105,6 @@ def assert_same(one: Path, other: Path, *, atol: float = 0.0, rtol: float = 0.0)
 
 
 def digest(folder: Path) -> str:
-    """Return the digest of a checkpoint's weights."""
     return hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
 
 

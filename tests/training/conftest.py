@@ -17,7 +17,6 @@ def _fewer_objects_to_collect() -> None:
 
 @pytest.fixture(scope="session")
 def policy_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a random policy."""
     return build_tiny_gemma(tmp_path_factory.mktemp("policy"))
 
 
