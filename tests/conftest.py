@@ -8,12 +8,14 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import pytest
 from hypothesis import settings
+from world_of_names import write_world
 
 from harness.extensions import BENCHMARKS, CREATORS, JUDGES, METRICS, REWARDS
 from harness.registry.declared import load_tables
@@ -88,6 +90,34 @@ def micro() -> Profile:
 @pytest.fixture(scope="session")
 def paper() -> Profile:
     return load_profiles()["paper"]
+
+
+@pytest.fixture(scope="session")
+def laptop() -> Profile:
+    return load_profiles()["laptop"]
+
+
+@pytest.fixture(scope="session")
+def policy_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a random policy."""
+    from tiny_gemma import build_tiny_gemma
+
+    return build_tiny_gemma(tmp_path_factory.mktemp("policy"))
+
+
+@pytest.fixture(scope="session")
+def world_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a world whose files hold nothing but their names."""
+    return write_world(tmp_path_factory.mktemp("world"))
+
+
+@pytest.fixture
+def list_prices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pay what is listed, for a judge of AlpacaEval too, who is not asked without its package."""
+    for role in ("CREATOR", "SCORER", "JUDGE"):
+        monkeypatch.delenv(f"HARNESS_{role}_PRICE", raising=False)
+    real, ours = metadata.version, {"alpaca-eval": "0.6.6"}
+    monkeypatch.setattr(metadata, "version", lambda name: ours.get(name) or real(name))
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import toy_world
 from typer.testing import CliRunner
-from world_of_names import in_folders_of_its_own, write_world
+from world_of_names import in_folders_of_its_own
 
 from harness.cli.main import app
 from harness.project import profiles_dir, project_root
@@ -54,11 +54,6 @@ class QuietTracker:
     def sync(self, states: list[TableState]) -> dict[str, int]:
         self.calls += [f"sync {s.runs.table.id} {s.runs.profile.name}" for s in states]
         return {"created": len(states)}
-
-
-@pytest.fixture(scope="session")
-def world_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_world(tmp_path_factory.mktemp("world"))
 
 
 @pytest.fixture(autouse=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +15,10 @@ from harness.runtime import Plan, Store
 
 
 @pytest.fixture
-def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, list_prices: None) -> None:
     """A machine without models, benchmarks and prices of its own."""
     for name in ("HARNESS_MODELS", "HARNESS_BENCHMARKS", "HF_HOME", "HF_HUB_CACHE"):
         monkeypatch.setenv(name, str(tmp_path / "nothing"))
-    for role in ("CREATOR", "SCORER", "JUDGE"):
-        monkeypatch.delenv(f"HARNESS_{role}_PRICE", raising=False)
-    real = metadata.version
-    alpaca = "0.6.6"  # without the package, its judge is not asked
-    monkeypatch.setattr(metadata, "version", lambda n: alpaca if n == "alpaca-eval" else real(n))
 
 
 def test_a_plan_counts_each_distinct_stage_once(says: Any, folders: Path) -> None:

@@ -12,8 +12,6 @@ from transformers import AutoModelForCausalLM
 
 from harness.runtime import Plan, Stage, Store
 
-RUN = ("run", "table4", "--rows", "dpo-1", "--seeds", "0", "--jobs", "1")
-
 
 def strange(store: Store) -> str:
     """Store a stage that no declared run needs; return its fingerprint."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +17,7 @@ from harness.runtime import Plan, Store
 from harness.runtime.stage import Stage
 from harness.worlds.real.scoring import topic_settings
 
-
-@pytest.fixture(autouse=True)
-def _list_prices(monkeypatch: pytest.MonkeyPatch) -> None:
-    for role in ("CREATOR", "SCORER", "JUDGE"):
-        monkeypatch.delenv(f"HARNESS_{role}_PRICE", raising=False)
-    real = metadata.version
-    alpaca = "0.6.6"  # without the package, its judge is not asked
-    monkeypatch.setattr(metadata, "version", lambda n: alpaca if n == "alpaca-eval" else real(n))
+pytestmark = pytest.mark.usefixtures("list_prices")
 
 
 @pytest.fixture

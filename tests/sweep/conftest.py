@@ -5,12 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from world_of_names import in_folders_of_its_own, write_world
-
-
-@pytest.fixture(scope="session")
-def world_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_world(tmp_path_factory.mktemp("world"))
+from world_of_names import in_folders_of_its_own
 
 
 @pytest.fixture(autouse=True)

@@ -16,11 +16,6 @@ def _fewer_objects_to_collect() -> None:
 
 
 @pytest.fixture(scope="session")
-def policy_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_tiny_gemma(tmp_path_factory.mktemp("policy"))
-
-
-@pytest.fixture(scope="session")
 def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return another random policy, which online training and its segments start from."""
     return build_tiny_gemma(tmp_path_factory.mktemp("start"), seed=1)

@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from harness.registry.profile import Profile, load_profiles
+from harness.registry.profile import Profile
 from harness.worlds.instructions import freeze, rules
 from harness.worlds.instructions.tasks import prompts
 from harness.worlds.profile_freeze import freeze_of
-
-
-@pytest.fixture(scope="module")
-def laptop() -> Profile:
-    return load_profiles()["laptop"]
 
 
 def changed(profile: Profile) -> list[str]:

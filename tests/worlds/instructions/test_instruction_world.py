@@ -14,18 +14,13 @@ from tiny_gemma import build_tiny_gemma
 from harness.errors import HarnessError, UserError
 from harness.models.loading import tokenize
 from harness.models.policy import load_policy
-from harness.registry.profile import Profile, load_profiles
+from harness.registry.profile import Profile
 from harness.runtime.stage import StageContext
 from harness.worlds import NO_TOPIC, stage_io
 from harness.worlds.instructions import world
 from harness.worlds.instructions.creator import BY_POLICY, METHODS
 from harness.worlds.instructions.kinds import Instruction
 from harness.worlds.instructions.tasks import VERSION, Task, prompts, subjects_of
-
-
-@pytest.fixture(scope="module")
-def laptop() -> Profile:
-    return load_profiles()["laptop"]
 
 
 def test_an_identity_names_version_part_count_and_texts(monkeypatch: pytest.MonkeyPatch) -> None:
