@@ -144,8 +144,12 @@ def spawn() -> Iterator[Callable[..., subprocess.Popen[str]]]:
     def start(*arguments: object, **variables: str) -> subprocess.Popen[str]:
         command = [sys.executable, *map(str, arguments)]
         environment = os.environ | {"PYTHONPATH": str(ROOT)} | variables
-        pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-        started.append(subprocess.Popen(command, text=True, env=environment, **pipes))
+        pipe = subprocess.PIPE
+        started.append(
+            subprocess.Popen(
+                command, text=True, env=environment, stdin=pipe, stdout=pipe, stderr=pipe
+            )
+        )
         return started[-1]
 
     yield start

@@ -145,9 +145,10 @@ def test_what_is_missing_or_barred_is_said_and_has_no_number(reports: tuple[Resu
     assert (said in answer_to(few, ()).setting, said in answer_to(reports, ()).setting) == (1, 0)
     twice = [it.report.model_copy(update={"inadmissible": "so; and so"}) for it in few]
     both = [replace(it, report=own) for it, own in zip(few, twice, strict=True)]
-    assert "Some are inadmissible, because so; and so; no." in answer_to(
-        [*reports[:1], *both[1:]], ()
-    ).setting
+    assert (
+        "Some are inadmissible, because so; and so; no."
+        in answer_to([*reports[:1], *both[1:]], ()).setting
+    )
     none = [barred(it, "inadmissible") for it in reports]
     found = [it.estimate for line in answer_to(none, ()).answered for it in line.comparisons]
     assert set(found) == {None}
