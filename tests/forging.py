@@ -1,7 +1,5 @@
 """Changes to what is published, with the digests that it then has, as a careful forger makes."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The three benchmarks at their full size, made up: 805 instructions, 500 and 80 questions."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

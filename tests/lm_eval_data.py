@@ -1,7 +1,5 @@
 """Data sets of a few items, in folders with the names and columns that lm-eval's tasks expect."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Hardware without GPUs, for trainings under accelerate."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from harness.registry.training import Hardware

@@ -5,8 +5,6 @@ and not by the classes under test: what these take for the published names and s
 with a second account of them.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The public Python API: small, light to import, and the same as the command line."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

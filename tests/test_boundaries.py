@@ -5,8 +5,6 @@ counts wherever it is written. What is loaded is then measured in a fresh interp
 light module can pull in a heavy one through a third.
 """
 
-from __future__ import annotations
-
 import ast
 import subprocess
 import sys

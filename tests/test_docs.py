@@ -1,7 +1,5 @@
 """The documentation: what it tells a reader to write works, and what it names exists."""
 
-from __future__ import annotations
-
 import ast
 import html
 import io

@@ -4,8 +4,6 @@ What is added stays for a process's life, so that most tests run Python in a pro
 `here` forgets it instead.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """JSON from outside: whatever is read can be written again, and nothing else is let in."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Where declarations, published results and the work folder are, by where a command runs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

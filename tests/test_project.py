@@ -1,7 +1,5 @@
 """The project as a whole: its files, its pins, its README, and what must not be in it."""
 
-from __future__ import annotations
-
 import os
 import re
 import tomllib

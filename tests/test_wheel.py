@@ -1,7 +1,5 @@
 """The built wheel, installed in a folder of its own, is in an empty folder what a checkout is."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

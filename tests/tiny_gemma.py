@@ -1,7 +1,5 @@
 """A Gemma-2 of a few thousand random weights with a word-level tokenizer, for tests."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

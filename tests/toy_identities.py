@@ -1,7 +1,5 @@
 """The worlds without their files, and where toy stages say that they come from."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from harness.pipeline.algorithm import Planner

@@ -1,7 +1,5 @@
 """A world whose files hold nothing but their names."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

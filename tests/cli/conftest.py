@@ -1,7 +1,5 @@
 """Fixtures: the command line in this process or in one of its own, in folders of its own."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

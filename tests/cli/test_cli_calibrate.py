@@ -1,7 +1,5 @@
 """`harness evaluate --calibrate`: judges of all kinds, what is kept of them, where it is said."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

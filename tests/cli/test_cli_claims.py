@@ -1,7 +1,5 @@
 """`claims` and `verify`: the ledger and the check, as commands."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`doctor` says what this machine lacks for a profile, asks nobody, and never shows a key."""
 
-from __future__ import annotations
-
 import json
 import socket
 from importlib import metadata

@@ -1,7 +1,5 @@
 """`harness download` against a hub on loopback, and where no hub can be reached."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """`harness evaluate`: prices before anything is sent, scores, JSON, and mistakes."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from pathlib import Path

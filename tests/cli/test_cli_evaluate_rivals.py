@@ -1,7 +1,5 @@
 """Two `harness evaluate` at once: one pays, the other waits for it, also if it is killed."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import threading

@@ -1,7 +1,5 @@
 """Figures in `list`, `show`, `validate`, `plan`, `run` and `report`; toy stages stand for real."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A mistake is one sentence on stderr and exit code 2; nothing is printed or written otherwise."""
 
-from __future__ import annotations
-
 import errno
 from pathlib import Path
 from typing import Any

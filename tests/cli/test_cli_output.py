@@ -1,7 +1,5 @@
 """What commands print: JSON with a version, text in 80 columns, help and completion."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """`plan` counts what a run would compute, and changes nothing."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The command line as a process: exit codes, what is imported, pipes and Ctrl-C."""
 
-from __future__ import annotations
-
 import ctypes
 import json
 import os

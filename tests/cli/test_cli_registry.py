@@ -1,7 +1,5 @@
 """`list`, `show` and `validate` say what is declared."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

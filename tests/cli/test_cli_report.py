@@ -1,7 +1,5 @@
 """`report` in its formats, as a command."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`run` computes, tracks, reports, and says what failed; toy stages stand for real ones."""
 
-from __future__ import annotations
-
 import functools
 import json
 from collections import Counter

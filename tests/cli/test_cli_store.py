@@ -1,7 +1,5 @@
 """`harness store`: what is there, whether it is whole, and what can go."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

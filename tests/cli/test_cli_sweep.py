@@ -1,7 +1,5 @@
 """`harness sweep`: what it prints, its JSON, and mistakes that end before anything runs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Several tables at once: what they share is computed once, and what cannot run is named first."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 from pathlib import Path

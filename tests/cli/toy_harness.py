@@ -7,8 +7,6 @@ server that takes everything and keeps nothing, so that a test need not wait for
 sweep is `toy`.
 """
 
-from __future__ import annotations
-
 import atexit
 import os
 import sys

@@ -8,8 +8,6 @@ begins is noted, `TOY_SLOW` the seconds a stage takes at most, and `TOY_DIES` th
 itself and when (`die_when_told`).
 """
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

@@ -1,7 +1,5 @@
 """The prioritised buffer: who is drawn, who stays, who leaves."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

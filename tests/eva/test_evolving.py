@@ -1,7 +1,5 @@
 """Laws of evolution chains."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any

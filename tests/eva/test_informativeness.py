@@ -1,7 +1,5 @@
 """Laws of informativeness, of the weights made from it, and of selecting prompts by weight."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Laws of best-against-worst pairs and of the training mix."""
 
-from __future__ import annotations
-
 from collections import Counter
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """Online eva's mini-batches: phases, shares, bounds, and a state that survives."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """AlpacaEval: all 805, the package's prompts and parsers, win rates and both length controls."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import random

@@ -1,7 +1,5 @@
 """Arena-Hard: both orders, follow-ups, weights, the win rate and its interval."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

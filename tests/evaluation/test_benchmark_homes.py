@@ -1,7 +1,5 @@
 """The benchmarks' files at their homes: kept only with the digest they must have."""
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Calibration: agreement, position and length, derived by hand."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A full evaluation with failures and kills ends as an undisturbed one does."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

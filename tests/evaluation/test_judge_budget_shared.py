@@ -1,7 +1,5 @@
 """One ledger and one budget for all processes of a work folder, whoever of them is killed."""
 
-from __future__ import annotations
-
 import errno
 import json
 import subprocess

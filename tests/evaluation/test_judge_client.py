@@ -1,7 +1,5 @@
 """The judge client: one payment for each request, bounded, within a budget, without secrets."""
 
-from __future__ import annotations
-
 import json
 import logging
 import threading

@@ -1,7 +1,5 @@
 """Replies that no honest endpoint sends: kept once, counted within bounds, not waited for."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import threading

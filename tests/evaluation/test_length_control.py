@@ -1,7 +1,5 @@
 """The preference at equal lengths: exact cases, cases without a fit, and honest spread."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.special import expit, logit

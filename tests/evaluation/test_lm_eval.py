@@ -1,7 +1,5 @@
 """Table 9's tasks, run through the package or its stand-in."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import sys

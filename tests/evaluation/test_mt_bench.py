@@ -1,7 +1,5 @@
 """MT-Bench: which prompt for which turn, temperatures, reading of ratings, means, missing ones."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Scores that others published, from their judgments, and the files' broken forms."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Judgments scored by hand: which field decides, what is missing, what has an interval."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Fixtures: `scene`, a round of a scenario."""
 
-from __future__ import annotations
-
 import hashlib
 import random
 import shutil

@@ -6,8 +6,6 @@ The quick form tries the same cases every time, the long form others each time; 
 printed as small as it can be made.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from dataclasses import dataclass

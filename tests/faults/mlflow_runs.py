@@ -1,7 +1,5 @@
 """MLflow databases of rounds: an empty one to begin with, and what is in one at the end."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import sqlite3

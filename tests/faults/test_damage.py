@@ -1,7 +1,5 @@
 """One file of the store or of the published results is damaged: it is found, and named."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

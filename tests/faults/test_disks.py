@@ -1,7 +1,5 @@
 """Disks that are full or read-only: one sentence, and nothing lost once there is room."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -5,8 +5,6 @@ What a verb would start (training, a server, a sweep) is replaced by nothing, si
 how values are read; a verb or an option that is new is tried without being named here.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Mistaken YAML: data or located sentences, whatever the mistake is."""
 
-from __future__ import annotations
-
 import copy
 import os
 from collections.abc import Callable, Iterator

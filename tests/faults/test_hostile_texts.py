@@ -1,7 +1,5 @@
 """Hostile texts, wherever a text can come from, are words in every form of a report."""
 
-from __future__ import annotations
-
 import json
 import random
 from copy import deepcopy

@@ -1,7 +1,5 @@
 """A judge that fails in every way: no judgment is lost, paid twice, or other than it would be."""
 
-from __future__ import annotations
-
 import random
 import re
 from collections.abc import Callable

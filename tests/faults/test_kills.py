@@ -1,7 +1,5 @@
 """Whatever is killed, whenever: what was done is neither lost nor done again; a rerun is whole."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

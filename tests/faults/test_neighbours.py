@@ -1,7 +1,5 @@
 """Neighbours on one machine: containers that share a folder tear nothing."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Many processes on one store, one evaluation, one tracking server: each thing is done once."""
 
-from __future__ import annotations
-
 import signal
 
 import pytest

@@ -1,7 +1,5 @@
 """Tracking servers that are dead, silent, slow or broken: reports do not depend on them."""
 
-from __future__ import annotations
-
 import socketserver
 import threading
 import time

@@ -1,7 +1,5 @@
 """What the tests of engines ask, and how they read the requests that came."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

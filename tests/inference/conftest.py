@@ -1,7 +1,5 @@
 """A tiny policy, and an environment in which a stand-in for vLLM is installed."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Laws of engines that are servers, held to a stand-in that is started as vLLM is."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Laws of the stages that have a policy answer, whatever engine gives the answers."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Laws of the transformers engine."""
 
-from __future__ import annotations
-
 import shutil
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Tiny checkpoints for the tests of models."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

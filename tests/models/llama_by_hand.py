@@ -1,7 +1,5 @@
 """A Llama written out, one unpadded sequence at a time, in double precision; what it is told."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

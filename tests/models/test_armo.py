@@ -1,7 +1,5 @@
 """Laws of ArmoRM, on a small random checkpoint in its published form."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A large model on a processor takes other kernels, which compute the same to rounding."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

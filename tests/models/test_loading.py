@@ -4,8 +4,6 @@ Qwen3 thinks unless its template is told not to; SmolLM2 is a Llama with ChatML.
 is the one that lies in the installed TRL.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

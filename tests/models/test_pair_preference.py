@@ -1,7 +1,5 @@
 """Laws of comparing answers with a pairwise reward model."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Laws of the pair-preference model, on a small random checkpoint in its published form."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

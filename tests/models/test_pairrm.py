@@ -1,7 +1,5 @@
 """Laws of PairRM, on a small random checkpoint in its published form."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

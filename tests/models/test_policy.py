@@ -1,7 +1,5 @@
 """Laws of sampling completions from a policy."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

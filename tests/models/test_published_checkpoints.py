@@ -9,8 +9,6 @@ loads them strictly and compares what they say with the values on their cards. W
 reference value, a model has at least to tell an answer from none.
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Laws of reading: batches, order and memory; one BOS, clean texts, a limit."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace

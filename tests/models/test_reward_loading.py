@@ -1,7 +1,5 @@
 """Laws that hold for every published reward model, and the one entry to all of them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from functools import partial

@@ -1,7 +1,5 @@
 """Laws of reward models that are a decoder with one number at the last token."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

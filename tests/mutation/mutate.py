@@ -16,8 +16,6 @@ modules; not: messages, annotations, imports and bodies of classes.
 Libraries (mutmut 3, cosmic-ray 8) neither delete statements nor fork after the import.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import copy

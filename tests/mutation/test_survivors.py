@@ -1,7 +1,5 @@
 """The list of survivors is of the code as it is."""
 
-from __future__ import annotations
-
 from mutate import ROOT, known, mutants
 
 

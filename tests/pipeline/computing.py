@@ -1,7 +1,5 @@
 """Stages computed in this process: what one of their own proves is tested with the engine."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

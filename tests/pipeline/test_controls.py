@@ -1,7 +1,5 @@
 """Laws of the controls: what each changes, and nothing else; and real small runs of all of them."""
 
-from __future__ import annotations
-
 import computing
 import pytest
 from build_micro import best_known_topics

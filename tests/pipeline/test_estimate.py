@@ -1,7 +1,5 @@
 """What the rest of a plan takes: requests counted by hand, and time scaled from finished stages."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The runs behind a figure, and what is known of prompts and reward models at a profile."""
 
-from __future__ import annotations
-
 import pytest
 
 from harness.pipeline.runs import plan_figure

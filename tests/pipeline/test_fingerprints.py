@@ -9,8 +9,6 @@ change what `fingerprints.json` records, and then it is written again with
 Judging depends on the benchmarks' own packages, so it is recorded as if none were installed.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """Laws of a league: real small trainings by every selector, whose ledgers add up."""
 
-from __future__ import annotations
-
 from collections import Counter
 from types import SimpleNamespace
 from typing import Any

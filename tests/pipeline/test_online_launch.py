@@ -1,7 +1,5 @@
 """Laws of online segments in several processes: one stream, and the numbers of one process."""
 
-from __future__ import annotations
-
 import os
 import signal
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Who has the GPU at which stage, and how often the servers of a run are started."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Laws of reward models as stages: how they are planned, trained, named and measured."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path

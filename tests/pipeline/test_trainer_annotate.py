@@ -1,7 +1,5 @@
 """Laws of annotating with published reward models, and of what the stage says of them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

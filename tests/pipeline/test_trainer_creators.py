@@ -4,8 +4,6 @@ The policy, the rewards and the benchmarks stay embedded, so that a run takes se
 the human prompts, and a stand-in endpoint rewrites them.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterator

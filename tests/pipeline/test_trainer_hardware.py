@@ -1,7 +1,5 @@
 """Laws of hardware: what changes a number is in a stage's identity, and nothing else is."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Laws of what is judged: a table's own benchmarks, prompts themselves, the downstream tasks."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path

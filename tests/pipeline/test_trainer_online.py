@@ -1,7 +1,5 @@
 """Laws of online runs: shared segments, costs that add up, and an end that no cut changes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Laws of the plan: which stages a table needs, and which of them rows and seeds share."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterator

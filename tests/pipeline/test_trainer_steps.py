@@ -4,8 +4,6 @@ The world is made by the build tool's own function at a small size, so its polic
 learnt anything; what is checked is what stages hand to one another, not how well it answers.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections import Counter

@@ -1,7 +1,5 @@
 """Laws of what recipes vary, from scratch training to shuffled values, on real small runs."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from pathlib import Path

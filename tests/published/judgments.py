@@ -7,8 +7,6 @@ from the published ones, whose digests stand in `README.md`, by
     python tests/published/judgments.py FOLDER
 """
 
-from __future__ import annotations
-
 import csv
 import json
 import sys

@@ -1,7 +1,5 @@
 """`--set`: values are typed and checked as in a declaration; mistakes are one sentence."""
 
-from __future__ import annotations
-
 import pytest
 
 from harness.errors import UserError

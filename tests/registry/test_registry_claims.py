@@ -1,7 +1,5 @@
 """The declared claims: all of the paper's, and what follows from the printed values."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 from typing import Any

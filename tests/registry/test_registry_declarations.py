@@ -1,7 +1,5 @@
 """Every declaration file, found recursively, against its schema and against the paper."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Deviations: all of them are there, and what they name exists."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Mistakes in declarations: each is found, all at once, with file, line and the nearest name."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Every figure's declaration, against its schema, the tables it names, and mistakes in it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Recipes: what is consistent, what is the same run, and what a prefix is."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

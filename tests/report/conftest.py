@@ -1,7 +1,5 @@
 """An empty store, a small published table, and toy worlds for figures."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path

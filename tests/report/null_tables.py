@@ -10,8 +10,6 @@ They go through the code that judges the paper's claims; a verdict counts when i
   is judged that claims of every score, one of them primary, that one name is above the other.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 

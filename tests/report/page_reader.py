@@ -1,7 +1,5 @@
 """A page read back: its elements, its text, and the figures of its tables."""
 
-from __future__ import annotations
-
 import re
 from html.parser import HTMLParser
 

@@ -1,7 +1,5 @@
 """The answer: what the runs say, in a few lines; one on every surface."""
 
-from __future__ import annotations
-
 import html
 import json
 import re

@@ -1,7 +1,5 @@
 """Verdicts, each kind against an outcome worked out by hand."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import SimpleNamespace

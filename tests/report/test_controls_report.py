@@ -1,7 +1,5 @@
 """Controls: when they pass, and what they admit."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable, Mapping

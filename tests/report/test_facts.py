@@ -1,7 +1,5 @@
 """What is said of each row beside its scores: means over seeds, a state, or nothing at all."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

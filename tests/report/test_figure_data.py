@@ -1,7 +1,5 @@
 """What figures read from a store: scores, rewards and topics, whole, partial, failed or not run."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 

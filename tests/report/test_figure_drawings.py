@@ -1,7 +1,5 @@
 """Every figure can be drawn, from whole data and from none, as the same bytes each time."""
 
-from __future__ import annotations
-
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A published figure holds what its numbers follow from, and what cannot be recomputed is named."""
 
-from __future__ import annotations
-
 import functools
 import json
 from collections.abc import Callable

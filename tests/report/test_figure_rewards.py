@@ -1,7 +1,5 @@
 """Numbers of figures that come from rewards, against values worked out by hand."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

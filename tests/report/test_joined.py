@@ -1,7 +1,5 @@
 """Seeds of another store beside published ones: as if all had been in one."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a league says: areas by hand, controls that bar, verdicts, and ties that are printed."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

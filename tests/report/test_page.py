@@ -1,7 +1,5 @@
 """The page: it stands alone, obeys nobody's text, and says the same as the terminal."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import re

@@ -1,7 +1,5 @@
 """The parts of the page, each against an outcome worked out by hand."""
 
-from __future__ import annotations
-
 import math
 import shutil
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """What is published: its tables, its page as a browser shows it, and number by number."""
 
-from __future__ import annotations
-
 import json
 import random
 import re

@@ -3,8 +3,6 @@
 They are drawn again from the published numbers, and matplotlib's objects are inspected.
 """
 
-from __future__ import annotations
-
 import io
 import itertools
 import re

@@ -1,7 +1,5 @@
 """Cells: numbers by hand, one state for everything that is missing, nothing averaged in part."""
 
-from __future__ import annotations
-
 import math
 import shutil
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Every form of a report shows the same numbers, from the same cells."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

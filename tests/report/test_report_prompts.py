@@ -1,7 +1,5 @@
 """A table of prompts themselves: unpaired over prompts, from its cells to `verify`."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from pathlib import Path

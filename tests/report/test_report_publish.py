@@ -1,7 +1,5 @@
 """Published results: whole, in place of the old ones, and their numbers follow from the scores."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil

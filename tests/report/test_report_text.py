@@ -1,7 +1,5 @@
 """What a reader sees: every place says something, nothing obeys or breaks, 80 columns suffice."""
 
-from __future__ import annotations
-
 import json
 from copy import deepcopy
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What a study of reward models says: derived by hand, whole or a state, published and checked."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

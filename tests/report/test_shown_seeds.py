@@ -1,7 +1,5 @@
 """Without `--seeds`, a report shows the seeds that together have most finished runs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 

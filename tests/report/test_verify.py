@@ -1,7 +1,5 @@
 """What is published is checked as a whole, and the first difference is named."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path

@@ -3,8 +3,6 @@
 The profile offers everything that the paper's does, so that every declared row can run.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 from collections.abc import Sequence

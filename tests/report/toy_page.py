@@ -1,7 +1,5 @@
 """A page of the toy table, from a store whose texts are written by hand."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

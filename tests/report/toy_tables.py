@@ -1,7 +1,5 @@
 """A small table whose stages are written by hand: nothing here runs a model."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A cluster on this machine: a Ray of two nodes with a core each."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager

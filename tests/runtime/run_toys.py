@@ -5,8 +5,6 @@
 PLAN names a function of `toy_stages`. The step that a stage reports is printed in place of a label.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

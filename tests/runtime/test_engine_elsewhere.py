@@ -1,7 +1,5 @@
 """The engine on Ray, with a real cluster that the tests start on this machine."""
 
-from __future__ import annotations
-
 import json
 import os
 import select

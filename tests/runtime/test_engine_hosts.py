@@ -1,7 +1,5 @@
 """What a node of a cluster is told, and what it refuses."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The local engine with real workers and a real store."""
 
-from __future__ import annotations
-
 import errno
 import re
 import shutil

@@ -1,7 +1,5 @@
 """What stages need, and how engines pack by it; GPUs are names here, nothing runs on one."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

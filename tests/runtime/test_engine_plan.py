@@ -1,7 +1,5 @@
 """Plans and schedules, without processes."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Several runs on one store: one computes a stage, the others wait for it and use it."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections import Counter

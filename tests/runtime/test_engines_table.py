@@ -3,8 +3,6 @@
 The stand-in profile serves its judge on loopback, which all nodes share here.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Laws of other processes: they end with the block and with us, and so does what they started."""
 
-from __future__ import annotations
-
 import os
 import select
 import signal

@@ -1,7 +1,5 @@
 """The store: whole entries or none, and every fault in one sentence."""
 
-from __future__ import annotations
-
 import errno
 import math
 import os

@@ -1,7 +1,5 @@
 """Fingerprints: what changes the numbers is identity, nothing else is."""
 
-from __future__ import annotations
-
 import enum
 import math
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Laws of unfinished work: it survives a death, has one user, and goes when the stage is whole."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Toy stage functions that run in real workers, and the plans made of them."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import random

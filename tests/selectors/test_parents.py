@@ -1,7 +1,5 @@
 """Eva's creator offline: one question about a whole set, through the interface of all selectors."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

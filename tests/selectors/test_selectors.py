@@ -1,7 +1,5 @@
 """Each selector against steps of its formula that were worked out by hand."""
 
-from __future__ import annotations
-
 import ast
 import json
 from collections import Counter

@@ -1,7 +1,5 @@
 """A stand-in for vLLM, installed in "another" Python."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

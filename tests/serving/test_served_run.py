@@ -1,7 +1,5 @@
 """A run by turns: workers find their servers, and a turn whose server died is taken once more."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path

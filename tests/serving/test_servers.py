@@ -1,7 +1,5 @@
 """Laws of a profile's servers: shared, taking turns, and none left behind, held to a stand-in."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from pathlib import Path
 from typing import Any

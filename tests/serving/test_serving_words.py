@@ -1,7 +1,5 @@
 """What a profile says of its servers: the command lines it comes to, and what cannot be meant."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A profile's words on servers, for tests."""
 
-from __future__ import annotations
-
 from harness.registry.serving import Served, Serving
 
 

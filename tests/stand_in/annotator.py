@@ -4,8 +4,6 @@ The answers are called m and M in an order that the instruction's digest draws, 
 which is better by calling a function.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from dataclasses import replace

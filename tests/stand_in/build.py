@@ -5,8 +5,6 @@ libraries; elsewhere rounding differs, and with it the policy's digest. Benchmar
 ones' own files and layouts, with made-up sentences.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import tempfile

@@ -6,8 +6,6 @@ With `STAND_IN_RATINGS` the endpoint stops knowing its judge after so many ratin
 `STAND_IN_SERVED` there is none: the profile has the harness serve.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

@@ -1,7 +1,5 @@
 """Fixtures: the stand-ins, made once for all tests, in folders of their own."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

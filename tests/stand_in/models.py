@@ -4,8 +4,6 @@ Reward models are those of `small_checkpoints`: random weights, wide, so that an
 apart.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial

@@ -1,7 +1,5 @@
 """Profiles of the stand-ins: published ones, but for models, sizes and where prompts are from."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any

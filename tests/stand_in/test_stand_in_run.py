@@ -5,8 +5,6 @@ and judge behind HTTP. What is held here is that it completes, says what its num
 loses nothing when it is disturbed; the numbers mean nothing.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

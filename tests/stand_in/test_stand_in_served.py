@@ -4,8 +4,6 @@ The servers are stand-ins in the place of vLLM; every stage, request and process
 vLLM, where it is installed, has a test of its own.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -9,8 +9,6 @@ the one it stands for. The harness starts, shares and stops every server; there 
 for 52 GB of disk, which models of the published size would fill.
 """
 
-from __future__ import annotations
-
 import ctypes
 import json
 import os

@@ -1,7 +1,5 @@
 """Many p-values, rank correlation over rows, agreement of signs."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Conjunctions of one-sided statements, against values worked out by hand."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

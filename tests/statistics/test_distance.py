@@ -1,7 +1,5 @@
 """The distance between prompt sets: values by hand, and a metric."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 

@@ -8,8 +8,6 @@ and recipe has prompts of its own, families of rewrites among them; there no mor
 missed.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy import special, stats

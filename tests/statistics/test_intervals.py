@@ -1,7 +1,5 @@
 """Intervals over crossed seeds and prompts, against sums done by hand, and their invariances."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Scores of prompts that each seed has of its own, against sums done by hand."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

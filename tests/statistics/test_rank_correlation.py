@@ -1,7 +1,5 @@
 """Laws of rank correlations over things, and how often their intervals hold the truth."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from typing import Any

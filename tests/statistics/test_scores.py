@@ -1,7 +1,5 @@
 """A score matrix is complete: every seed has every prompt, and comparisons align by id."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

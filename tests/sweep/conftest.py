@@ -1,7 +1,5 @@
 """Fixtures: every sweep reads a toy world and writes to a work folder of its own."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

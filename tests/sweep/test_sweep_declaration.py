@@ -1,7 +1,5 @@
 """What a sweep may say: the shipped ones hold, and every mistake is named before anything runs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A published sweep: what its page says, and the same bytes each time."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

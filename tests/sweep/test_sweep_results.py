@@ -1,7 +1,5 @@
 """What a sweep has found: winner and front, on trials written by hand."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import optuna

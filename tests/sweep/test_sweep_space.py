@@ -1,7 +1,5 @@
 """From points to recipes and profiles, and the points that are impossible."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

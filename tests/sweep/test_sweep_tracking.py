@@ -1,7 +1,5 @@
 """Trials in MLflow: parameters and objectives."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

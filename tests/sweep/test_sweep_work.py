@@ -1,7 +1,5 @@
 """Trials: values by hand, reuse, failures, Ctrl-C, and what is queued again."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The profile `micro` trains as its published tuning sweeps say, and each optimum is no edge."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

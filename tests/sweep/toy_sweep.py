@@ -5,8 +5,6 @@ seed. The judge scores four validation prompts with the skill, less or more by o
 `val_wr` is `10 * evolved_share + seed`, which makes every objective known by hand.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from functools import partial

@@ -1,7 +1,5 @@
 """The tool that builds the embedded world: what it says at the end."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """The warm-up: texts changed by rule until they follow their instructions, and adapters."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

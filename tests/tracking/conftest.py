@@ -1,7 +1,5 @@
 """Fixtures of the tracking tests: work folders with an empty database in them."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

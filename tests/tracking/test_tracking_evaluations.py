@@ -1,7 +1,5 @@
 """Evaluations of real models in MLflow: read from what is kept, and the same on any server."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Callable

@@ -3,8 +3,6 @@
 A database that is locked is waited for.
 """
 
-from __future__ import annotations
-
 import socketserver
 import sqlite3
 import threading

@@ -1,7 +1,5 @@
 """Tracking while stages run: the same as a sync afterwards, and never in the way."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import threading

@@ -1,7 +1,5 @@
 """Online runs in MLflow: the segments of a run are one curve."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

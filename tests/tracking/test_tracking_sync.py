@@ -1,7 +1,5 @@
 """Sync: MLflow holds what the store holds, however often and wherever it is written."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A toy table: real rows of table 4 at the profile `micro`, with stages written by hand."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import replace

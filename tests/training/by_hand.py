@@ -1,7 +1,5 @@
 """Losses by hand: plain torch on one unpadded sequence at a time, and what is compared with it."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable
 from pathlib import Path

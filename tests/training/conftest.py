@@ -1,7 +1,5 @@
 """Tiny checkpoints for the tests of training."""
 
-from __future__ import annotations
-
 import gc
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Laws of training under `accelerate`: several processes, and what is left when they die."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """What a training leaves behind: the same state, however it lay on devices."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Laws of every loss that trains on pairs, checked against plain torch."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path

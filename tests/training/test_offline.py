@@ -1,7 +1,5 @@
 """Laws of the one call behind which all algorithms on pairs stand."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Laws of each loss on pairs, by hand."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Laws of online training: losses by hand, births before steps, and cuts that change nothing."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -3,8 +3,6 @@
 All of it in this process; `test_launched` has several.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A machine with nothing on it, whoever runs the tests, and benchmarks that are made up."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Laws of the worlds as commands and stages ask them, in this process and of nobody outside."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A stand-in for lm-eval 0.4.13, of which `simple_evaluate` is called: results of its form."""
 
-from __future__ import annotations
-
 from typing import Any
 
 CALLS: list[dict[str, Any]] = []

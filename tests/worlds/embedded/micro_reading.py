@@ -1,7 +1,5 @@
 """How tests of the embedded world read its sentences, and compare a share with its expectation."""
 
-from __future__ import annotations
-
 from harness.worlds.embedded.language import Task, parse
 
 

@@ -1,7 +1,5 @@
 """Laws of the oracle's choice: what can be taught, who is covered, what shuffling leaves alone."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Laws of the embedded creator: what each method does, what it never does, how it fails."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 

@@ -1,7 +1,5 @@
 """Laws of the freeze: what decides a number of eva is what was written down, part by part."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

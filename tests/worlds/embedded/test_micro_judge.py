@@ -1,7 +1,5 @@
 """Laws of the embedded judge: labels, preferences, ratings, and their scores by the scorers."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

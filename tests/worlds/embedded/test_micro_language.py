@@ -1,7 +1,5 @@
 """Laws of the language: sentences, operations with values by hand, and the gold oracle."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Laws of what the world's reward models read and how each of them is made from θ0."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 from itertools import islice

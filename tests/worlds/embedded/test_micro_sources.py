@@ -1,7 +1,5 @@
 """Laws of the prompt source and the benchmarks: disjoint, repeatable, partly out of reach."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import build_micro as build

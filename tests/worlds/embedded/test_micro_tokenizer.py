@@ -1,7 +1,5 @@
 """Laws of the tokenizer and of what the base policy is trained on."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Laws of training the world's models: the same settings give the same bytes; what cards say."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Laws of the world's card: identities name bytes, and resolving checks them."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

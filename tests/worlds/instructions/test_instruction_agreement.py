@@ -5,8 +5,6 @@ a P.S. that comes first, bullet points with a dash or without a space, the aster
 point beside a highlight's, and a divider at the very end.
 """
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The creator by rule: what each operator does, and what no rewrite ever is."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Laws of the freeze of the world of instructions: what decides a number is what was written."""
 
-from __future__ import annotations
-
 import pytest
 
 from harness.registry.profile import Profile

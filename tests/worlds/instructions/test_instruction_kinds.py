@@ -1,7 +1,5 @@
 """Kinds of instruction: every check by hand, saying and reading back, and what goes together."""
 
-from __future__ import annotations
-
 import itertools
 import random
 import time

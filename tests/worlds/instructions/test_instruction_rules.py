@@ -1,7 +1,5 @@
 """The reward: what is not a text about its subject has none, else the share that is followed."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Prompts: each says everything about its task, and sets of prompts do not overlap."""
 
-from __future__ import annotations
-
 import hashlib
 import random
 

@@ -1,7 +1,5 @@
 """What a profile names of the world: identities, the cutting of pools, and the judge by rule."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The profile `laptop` with its real language model, on a handful of prompts."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -1,7 +1,5 @@
 """Writes an answer that follows given instructions, as a person would who knows what they ask."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from harness.worlds.instructions.kinds import Instruction, Value

@@ -1,7 +1,5 @@
 """Laws of the creator that has a model rewrite, over anything that writes text."""
 
-from __future__ import annotations
-
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence

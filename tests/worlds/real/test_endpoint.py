@@ -1,7 +1,5 @@
 """Laws of the creator over an endpoint: failures, refusals, costs, and nothing asked twice."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

@@ -3,8 +3,6 @@
 The package is stood in for by results in its form, as `simple_evaluate` returns them.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

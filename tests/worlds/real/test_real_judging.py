@@ -4,8 +4,6 @@ A judge on loopback stands in for the real one, and small made-up files for the 
 are written by hand, so that no model is needed.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Laws of identities from outside the embedded world: what lies here, and what to type if not."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -3,8 +3,6 @@
 The reward is a function that likes long answers; answers are written by hand.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

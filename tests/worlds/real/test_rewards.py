@@ -1,7 +1,5 @@
 """Rewards that are functions: found by name, known by plug-in and version, and checked."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

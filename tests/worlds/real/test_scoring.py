@@ -1,7 +1,5 @@
 """Laws of the judge of prompts: strict replies, broken ones asked again, missing ones missing."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections import Counter

@@ -1,7 +1,5 @@
 """Laws of prompt sources: the same texts are the same pool, whatever holds them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from itertools import pairwise

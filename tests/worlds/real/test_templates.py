@@ -1,7 +1,5 @@
 """Laws of the templates file: complete, and read as it says."""
 
-from __future__ import annotations
-
 import re
 
 from harness.worlds.real.creator import PROMPT, load_scheme

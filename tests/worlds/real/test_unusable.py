@@ -1,7 +1,5 @@
 """Laws of unusable rewrites: what must be found, and what must pass."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -13,8 +13,6 @@ equal answers; chats are answered as the stand-ins do. Environment variables mak
 - `FAKE_STARTS`: file that it writes a line to when it begins to start and when it is ready.
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import json
