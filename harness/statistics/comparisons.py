@@ -67,17 +67,14 @@ between thread counts."""
 
 @dataclass(frozen=True)
 class Conjunction:
-    """The joint result of several statements.
-
-    Attributes:
-        p_for: One-sided p-value against "some statement is false": small shows the conjunction.
-        p_against: One-sided p-value against "every statement is true": small refutes it.
-        weakest: Index of the statement with the strongest evidence against it.
-    """
+    """The joint result of several statements."""
 
     p_for: float
+    """One-sided p-value against "some statement is false": small shows the conjunction."""
     p_against: float
+    """One-sided p-value against "every statement is true": small refutes it."""
     weakest: int
+    """Index of the statement with the strongest evidence against it."""
 
     @property
     def p_value(self) -> float:
@@ -162,25 +159,18 @@ def mean_ranks(values: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True)
 class RankCorrelation:
-    """How alike two measurements order a set of items.
-
-    Attributes:
-        things: Number of items.
-        rho: Spearman's correlation.
-        low: Lower end of its 95% interval over seeds and prompts.
-        high: Upper end.
-        things_low: Lower end of its 95% interval over the items.
-        things_high: Upper end.
-        p_value: Two-sided p-value of the permutation test.
-    """
+    """How alike two measurements order a set of items: Spearman's correlation."""
 
     things: int
     rho: float
     low: float
+    """Of the 95% interval over seeds and prompts."""
     high: float
     things_low: float
+    """Of the 95% interval over the items."""
     things_high: float
     p_value: float
+    """Two-sided, of the permutation test."""
 
 
 def rank_correlation(

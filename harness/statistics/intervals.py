@@ -24,18 +24,13 @@ from harness.statistics.scores import ScoreMatrix, Scores, Spread
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean with its 95% interval, in the unit of the values.
-
-    Attributes:
-        mean: Mean over seeds and prompts.
-        spreads: Its uncertainty: one spread, or two for prompts nested in seeds (by seeds and by
-            prompts), of which the wider counts.
-        seeds: Number of seeds; with one, the interval is over prompts only.
-    """
+    """A mean over seeds and prompts with its 95% interval, in the unit of the values."""
 
     mean: float
     spreads: tuple[Spread, ...]
+    """One, or two for prompts nested in seeds (by seeds and by prompts): the wider counts."""
     seeds: int
+    """Number of seeds; with one, the interval is over prompts only."""
 
     @property
     def widest(self) -> Spread:

@@ -91,15 +91,11 @@ def student_quantile(level: float | FloatArray, df: float | FloatArray) -> Float
 
 @dataclass(frozen=True)
 class Spread:
-    """The uncertainty of a mean, from which Student's t gives intervals and p-values.
-
-    Attributes:
-        standard_error: Standard error of the mean, in the unit of the values.
-        df: Degrees of freedom of its estimate.
-    """
+    """The uncertainty of a mean, from which Student's t gives intervals and p-values."""
 
     standard_error: float
     df: float
+    """Degrees of freedom of the standard error."""
 
     @cached_property
     def half_width(self) -> float:
@@ -168,15 +164,10 @@ def weighted_sum(terms: Sequence[tuple[float, Scores]]) -> Scores:
 
 @dataclass(frozen=True, eq=False)
 class ScoreMatrix(Scores):
-    """Per-prompt values of one recipe on one column: complete, crossed, with unique ids.
-
-    Attributes:
-        values: Shape (seeds, prompts), in the unit of the column.
-        seeds: One id per row of `values`.
-        prompts: One id per column of `values`.
-    """
+    """Per-prompt values of one recipe on one column: complete, crossed, with unique ids."""
 
     values: FloatArray
+    """Shape (seeds, prompts), in the unit of the column."""
     seeds: tuple[int, ...]
     prompts: tuple[str, ...]
 
@@ -242,20 +233,16 @@ class ScoreMatrix(Scores):
 
 @dataclass(frozen=True, eq=False)
 class NestedScores(Scores):
-    """Scores of one recipe's prompts, which differ by seed, or a weighted sum over recipes.
-
-    Attributes:
-        seeds: Seed ids.
-        means: Mean of each seed, shape (seeds,), in the unit of the column.
-        variances: Variance of each of these means over its seed's prompts.
-        squares: For each seed, the sum over recipes of squared variance / degrees of freedom, for
-            Satterthwaite's formula.
-    """
+    """Scores of one recipe's prompts, which differ by seed, or a weighted sum over recipes."""
 
     seeds: tuple[int, ...]
     means: FloatArray
+    """Mean of each seed, shape (seeds,), in the unit of the column."""
     variances: FloatArray
+    """Variance of each of these means over its seed's prompts."""
     squares: FloatArray
+    """For each seed, the sum over recipes of squared variance / degrees of freedom, for
+    Satterthwaite's formula."""
 
     @classmethod
     def from_seeds(cls, scores: Mapping[int, Mapping[str, float]]) -> NestedScores:
