@@ -93,7 +93,7 @@ def scores_of(levels: Mapping[str, float], seeds: int = 3, scatter: float = 0.0)
 
     def value(row: str, seed: int, p: int) -> float:
         moved = scatter * ((-1) ** seed + (-1) ** p) if row == "b" else 0.0
-        return levels[row] + p + 0.5 * seed + 1e-6 * CHANCE[row] * (-1) ** p + moved
+        return float(levels[row] + p + 0.5 * seed + 1e-6 * CHANCE[row] * (-1) ** p + moved)
 
     return scored(value, levels, seeds)
 
