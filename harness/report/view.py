@@ -96,16 +96,10 @@ def _with_rows(report: Report, models: Callable[[Cell], Sequence[str]]) -> str:
     for cell in report.cells:
         for name in models(cell):
             rows.setdefault(name, {})[cell.row] = None
-    said = []
-    for name, having in sorted(rows.items()):
-        lacking = [row.id for row in report.rows if row.id not in having]
-        if not lacking:
-            said.append(name)
-        elif len(lacking) < len(having):
-            said.append(f"{name} (all rows but {', '.join(lacking)})")
-        else:
-            said.append(f"{name} ({', '.join(having)})")
-    return ("; " if any("(" in text for text in said) else ", ").join(said)
+    return "; ".join(
+        name if len(having) == len(report.rows) else f"{name} ({', '.join(having)})"
+        for name, having in sorted(rows.items())
+    )
 
 
 def computed_by(origin: Origin) -> list[tuple[str, str]]:

@@ -286,4 +286,4 @@ def test_the_report_says_whether_a_published_models_weights_were_verified(store:
     write_files(store, stage, summary={"weights": "unverified"})
     assert origin_of(runs, store, asked).reward_models == (f"{name} (weights: unverified)",)
     said = dict(facts(stored(runs, store)))["Reward model"]
-    assert said == f"{name} (weights: unverified) (all rows but base)"
+    assert said == f"{name} (weights: unverified) (dpo-1, eva-uniform, eva-a_min)"

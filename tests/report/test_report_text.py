@@ -108,7 +108,7 @@ def test_no_line_is_longer_than_80_characters_and_nothing_is_cut_off(
 def test_the_report_says_what_stands_behind_it(store: Store) -> None:
     found = dict(facts(full(store)))
     assert found["Judge"] == "toy-1/oracle (arena_hard, mt_bench)"
-    assert found["Reward model"] == "toy-1/rm_pointwise@bb (all rows but base)"
+    assert found["Reward model"] == "toy-1/rm_pointwise@bb (dpo-1, eva-uniform, eva-a_min)"
     assert found["Creator"] == "micro-4/evol_instruct (eva-uniform, eva-a_min)"
     assert found["Policy"] == "toy-1/theta0@aa"
     assert found["Seeds"] == "0, 1"
