@@ -17,9 +17,10 @@ from typing import Any, Literal, NamedTuple
 from harness.errors import HarnessError
 from harness.registry.documents import as_yaml
 from harness.registry.recipe import flattened
+from harness.report.view import setting_text
 from harness.runtime.stage import fingerprint_of
 
-VERSION = 12
+VERSION = 13
 """Version of the projection; bump it when the same store should look different in MLflow."""
 
 ID = "harness.id"
@@ -129,7 +130,7 @@ def milliseconds(iso: str) -> int:
 
 def flatten(settings: Mapping[str, object], name: str) -> dict[str, str]:
     """Flatten nested settings to dotted names and string values, as MLflow's parameters need."""
-    return {f"{name}.{path}": _text(value) for path, value in flattened(settings).items()}
+    return {f"{name}.{path}": setting_text(value) for path, value in flattened(settings).items()}
 
 
 def recipe_file(recipes: Mapping[str, Any]) -> dict[str, bytes]:
@@ -138,14 +139,4 @@ def recipe_file(recipes: Mapping[str, Any]) -> dict[str, bytes]:
 
 def join(values: Iterable[object]) -> str:
     """Join the distinct values in order; `none` if there are none."""
-    return ", ".join(dict.fromkeys(map(_text, values))) or "none"
-
-
-def _text(value: object) -> str:
-    if value is None:
-        return "none"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, list | tuple):
-        return ", ".join(_text(item) for item in value)
-    return str(value)
+    return ", ".join(dict.fromkeys(map(setting_text, values))) or "none"

@@ -71,7 +71,7 @@ def test_a_run_says_all_about_itself(store: Store, synced: Path) -> None:
     wanted |= {"recipe.creator.metric": "a_min", "generate.n": "6"}
     assert wanted.items() <= held["params"].items()
     tags = {"label": plain(RUNS.table.row("eva-a_min").label), "scale": "toy"}
-    tags |= {"dirty": "false", "judge": "toy-1/oracle"}
+    tags |= {"dirty": "no", "judge": "toy-1/oracle"}
     tags |= {"reward_model": "toy-1/rm_pointwise@bb", "creator": "micro-4/evol_instruct"}
     assert tags.items() <= held["tags"].items()
     pairs = store.manifest(run.iterations[1].pairs.fingerprint)["files"]["pairs.parquet"]["sha256"]
