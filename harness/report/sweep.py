@@ -195,37 +195,25 @@ def _winner_block(report: SweepReport) -> Block:
     rows = [
         (
             s.score,
-            _with_interval(s.mean, s.ci_high),
-            "" if s.base is None else digits(s.base, _half(s.mean, s.ci_high)),
-            _with_interval(s.gain, s.gain_ci_high, "+"),
+            _with_half(s.mean, s.ci_high),
+            "" if s.base is None else f"{s.base:.2f}",
+            _with_half(s.gain, s.gain_ci_high, "+"),
         )
         for s in report.benchmarks
     ]
     return Block(title, (note,), ("score", "winner", "base recipe", "gain"), tuple(rows))
 
 
-def _half(mean: float | None, high: float | None) -> float:
-    """Return an interval's half-width, or 0 if it is only rounding error of equal numbers."""
-    half = 0.0 if mean is None or high is None else high - mean
-    return half if half > 1e-9 * max(1.0, abs(mean or 0.0)) else 0.0
-
-
-def _with_interval(mean: float | None, high: float | None, sign: str = "") -> str:
+def _with_half(mean: float | None, high: float | None, sign: str = "") -> str:
     if mean is None or high is None:
         return "the base recipe is the winner" if sign else NOT_RUN
-    half = _half(mean, high)
-    if not half:  # identical measurements say nothing about the spread
-        return f"{digits(mean, sign=sign)} (no interval: all measurements are equal)"
-    return f"{digits(mean, half, sign)} ±{digits(half, half)}"
+    return f"{round(mean, 2) + 0.0:{sign}.2f} ±{high - mean:.2f}"
 
 
-def digits(value: float, half: float = 0.0, sign: str = "") -> str:
-    """Format a number to the first two digits of its half-width, or to its own first three."""
-    size, wanted = (abs(half), 2) if half else (abs(value), 3)
-    decimals = 0
-    if size and not (size == int(size) and not half):
-        decimals = max(0, wanted - 1 - math.floor(math.log10(size)))
-    return f"{value + 0.0:{sign}.{decimals}f}"
+def digits(value: float) -> str:
+    """Format a number to its first three digits, and a whole one in full."""
+    decimals = 0 if value == int(value) else max(0, 2 - math.floor(math.log10(abs(value))))
+    return f"{value + 0.0:.{decimals}f}"
 
 
 def sweep_facts(report: SweepReport) -> list[tuple[str, str]]:

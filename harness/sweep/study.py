@@ -7,8 +7,7 @@ everything that decides what a trial is worth, so that other settings make anoth
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -69,7 +68,7 @@ def open_study(sweep: Sweep, name: str) -> optuna.Study:
         load_if_exists=True,
     )
     study.sampler = _sampler(sweep, len(study.trials))
-    with _quiet():
+    with warnings.catch_warnings(action="ignore"):  # experimental features
         study.set_metric_names([objective.label for objective in sweep.objectives])
     for point in [*sweep.enqueue, *(grid(sweep) if sweep.sampler.kind == "grid" else [])]:
         study.enqueue_trial(dict(point), skip_if_exists=True)
@@ -104,7 +103,7 @@ def _sampler(sweep: Sweep, made: int) -> BaseSampler:
     seed = sweep.sampler.seed + made
     if sweep.sampler.kind != "tpe":
         return RandomSampler(seed=seed)
-    with _quiet():
+    with warnings.catch_warnings(action="ignore"):  # experimental features
         return TPESampler(
             n_startup_trials=sweep.sampler.n_startup_trials, seed=seed, multivariate=True
         )
@@ -130,14 +129,6 @@ def trials_of(sweep: Sweep, study: optuna.Study | None) -> list[FrozenTrial]:
     """Return the trials that came to an end of their own."""
     known = [] if study is None else study.get_trials(deepcopy=False)
     return [trial for trial in known if trial.state.is_finished() and not _was_stopped(trial)]
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Suppress warnings, such as Optuna's about its experimental features."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
 
 
 def report_of(
