@@ -44,11 +44,11 @@ def judged_runs(cells: Iterable[Cell]) -> list[tuple[str, str]]:
 
 
 class Failures:
-    """Caches stages' recorded failures."""
+    """The recorded failures of stages, each looked for once."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._known: dict[str, str | None] = {}
+        self.behind = cache(self._behind)
 
     def state(self, needed: Sequence[Sequence[Stage]]) -> tuple[State, int]:
         """Return the state of numbers that need each seed's stages, and how many seeds are done."""
@@ -64,12 +64,6 @@ class Failures:
             return "failed", done
         return ("partial" if done else "not_run"), done
 
-    def behind(self, stage: Stage) -> str | None:
-        """Return the failure that blocks a stage, its own or a dependency's; None if none does."""
-        if stage.fingerprint not in self._known:
-            self._known[stage.fingerprint] = self._find(stage)
-        return self._known[stage.fingerprint]
-
     def without(self, judge: Stage, score: str) -> tuple[State, str | None]:
         """Return the state of a score that a judge has not given, and the reason if known."""
         if self._store.status(judge.fingerprint) != "done":
@@ -81,7 +75,8 @@ class Failures:
             return "not_available", str(why)
         return "failed", f"{judge.title}: the judge gave no values of `{score}`"
 
-    def _find(self, stage: Stage) -> str | None:
+    def _behind(self, stage: Stage) -> str | None:
+        """Return the failure that blocks a stage, its own or a dependency's; None if none does."""
         status = self._store.status(stage.fingerprint)
         if status == "done":
             return None

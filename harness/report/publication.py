@@ -28,6 +28,7 @@ from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from harness import foreign
 from harness.errors import HarnessError
+from harness.registry.overrides import first_fault
 from harness.report.model import Report
 from harness.report.plots import Picture
 from harness.report.scores import Measured, read_score_file
@@ -201,11 +202,8 @@ def _read(form: TypeAdapter[Form], path: Path, what: str) -> Form:
     except FileNotFoundError as error:
         raise HarnessError(f"{path} is missing; {again}") from error
     except ValidationError as error:
-        first = error.errors()[0]
-        where = "/".join(map(str, first["loc"])) or "the whole"
-        raise HarnessError(
-            f"{path} was published in another form ({where}: {first['msg']}); {again}"
-        ) from error
+        why = first_fault(error)
+        raise HarnessError(f"{path} was published in another form ({why}); {again}") from error
     except (OSError, ValueError) as error:
         raise HarnessError(f"{path} cannot be read as JSON ({error}); {again}") from error
 
