@@ -73,6 +73,8 @@ def work_dir() -> Path:
 
 def store_dir() -> Path:
     """Return the root of the stage store: `HARNESS_STORE`, else `store/` in the work folder."""
+    if "://" in os.environ.get("HARNESS_STORE", ""):
+        raise UserError("HARNESS_STORE names no folder: a bucket can be mounted as one")
     return _named("HARNESS_STORE") or work_dir() / "store"
 
 

@@ -83,6 +83,12 @@ def test_the_variable_names_the_work_folder(
     assert project.work_dir() == tmp_path / "there"
 
 
+def test_a_bucket_is_not_taken_for_a_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HARNESS_STORE", "s3://runs/store")
+    with pytest.raises(UserError, match="a bucket can be mounted as one"):
+        project.store_dir()
+
+
 def test_a_current_folder_that_was_deleted_is_said_in_a_sentence(outside: Path) -> None:
     outside.rmdir()
     with pytest.raises(UserError, match="current folder was deleted"):
