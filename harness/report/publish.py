@@ -15,13 +15,7 @@ from harness.report import reward_study
 from harness.report.build import summarise
 from harness.report.league import league_pictures, leagues_of
 from harness.report.model import Report
-from harness.report.page.examples import (
-    FILE,
-    Examples,
-    examples_of,
-    read_examples,
-    write_examples,
-)
+from harness.report.page.examples import FILE, Examples, examples_of, read_examples, write_examples
 from harness.report.publication import (
     SCORES,
     ByStep,

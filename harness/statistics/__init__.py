@@ -13,12 +13,7 @@ from harness.statistics.comparisons import (
     sign_agreement,
     spearman,
 )
-from harness.statistics.intervals import (
-    Interval,
-    mean_interval,
-    mean_over_seeds,
-    paired_difference,
-)
+from harness.statistics.intervals import Interval, mean_interval, mean_over_seeds, paired_difference
 from harness.statistics.scores import NestedScores, ScoreMatrix, Scores, weighted_sum
 
 __all__ = [

@@ -29,12 +29,7 @@ from harness.registry.profile import Profile, benchmark_of, human_prompts, unsup
 from harness.registry.recipe import Recipe, flattened, merge
 from harness.report.origin import stage_summary
 from harness.report.scores import Measured, read_values
-from harness.report.sweep import (
-    base_run,
-    setting,
-    value_text,
-    winner_run,
-)
+from harness.report.sweep import base_run, setting, value_text, winner_run
 from harness.runtime import Plan, Store
 from harness.sweep.declaration import SearchPoint, Sweep
 from harness.worlds.lookup import world_of

@@ -17,26 +17,10 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from mlflow import MlflowClient
-from mlflow.entities import (
-    Dataset,
-    DatasetInput,
-    InputTag,
-    Metric,
-    Param,
-    Run,
-    RunTag,
-    ViewType,
-)
+from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, Run, RunTag, ViewType
 
 from harness.tracking import record as records
-from harness.tracking.record import (
-    DIGEST,
-    ID,
-    MetricValue,
-    Record,
-    TrackingError,
-    metric_name,
-)
+from harness.tracking.record import DIGEST, ID, MetricValue, Record, TrackingError, metric_name
 
 Change: TypeAlias = Literal["created", "updated", "replaced", "unchanged"]
 
