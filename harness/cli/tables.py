@@ -34,7 +34,7 @@ def list_tables(as_json: common.JsonOption = False) -> None:
 
 def _list(listed: dict[str, list[dict[str, Any]]]) -> Iterator[Any]:
     tables, figures = listed["tables"], listed["figures"]
-    lines = [
+    lines: list[tuple[Any, ...]] = [
         (it["id"], it["title"], f"{it['rows']} × {it['columns']}", _in_short(it["runnable"]))
         for it in tables
     ]
