@@ -15,6 +15,7 @@ from harness.errors import UserError
 from harness.project import PACKAGE, declaration_dirs, project_root
 from harness.registry.claims import claim_problems
 from harness.registry.documents import (
+    Declarations,
     Document,
     Loc,
     Problem,
@@ -27,7 +28,7 @@ from harness.registry.documents import (
     yaml_files,
 )
 from harness.registry.figures import Figure, load_figures
-from harness.registry.profile import Profile, load_profiles
+from harness.registry.profile import Profile, profile_files, read_profiles
 from harness.registry.recipe import Recipe, defaults, flattened, leaves
 from harness.registry.schema import Column, Row, Table
 from harness.strict import Strict
@@ -46,8 +47,10 @@ Declared = tuple[Document, Table]
 def load_tables(dirs: Sequence[Path] | None = None, more: Path | None = None) -> dict[str, Table]:
     """Read and check the tables under `dirs` and in `more`: the paper's in order, then ours."""
     files = table_files(dirs)
-    if more is not None and more not in files:
-        files.append(more)
+    return _read_tables(files if more is None or more in files else [*files, more])
+
+
+def _read_tables(files: Iterable[Path]) -> dict[str, Table]:
     problems: list[Problem] = []
     declared: list[Declared] = []
     for document, table in read_files(files, Table, problems, "a table"):
@@ -323,7 +326,7 @@ GROUPS: Final[Mapping[str, str]] = {
 
 @functools.cache
 def all_tables() -> Mapping[str, Table]:
-    return load_tables()
+    return Declarations(table_files(), _read_tables)
 
 
 @functools.cache
@@ -333,7 +336,7 @@ def all_figures() -> Mapping[str, Figure]:
 
 @functools.cache
 def all_profiles() -> Mapping[str, Profile]:
-    return load_profiles()
+    return Declarations(profile_files(), read_profiles)
 
 
 def named_profile(name: str) -> Profile:
@@ -341,7 +344,7 @@ def named_profile(name: str) -> Profile:
     if path is None:
         _look_beside("profile", name, all_profiles())
         return find("profile", all_profiles(), name)
-    (profile,) = load_profiles(path).values()
+    (profile,) = read_profiles([path]).values()
     shipped = all_profiles().get(profile.name)
     if shipped is not None and shipped.model_dump() != profile.model_dump():
         raise UserError(
