@@ -7,6 +7,7 @@ queued again; its finished stages are in the store.
 from __future__ import annotations
 
 import math
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -64,6 +65,9 @@ from harness.tracking.record import Record
 from harness.tracking.trials import trial_record
 from harness.words import time_left
 from harness.worlds.needs import refuse_missing
+
+LEAST_BETWEEN_S = 1.0
+"""Minimum time between two progress messages, whose time left takes a walk over the plan."""
 
 
 @dataclass(frozen=True)
@@ -244,7 +248,7 @@ class Objective:
     def _run(self, what: str, plan: Plan) -> dict[Stage, str]:
         """Compute a plan; return the stages that failed, with the reasons."""
         store = self.engine.store
-        missing = len(plan.pending(store))
+        missing, told = len(plan.pending(store)), 0.0
         shipped = self.order.profile.name == DEFAULT_PROFILE
         timings = timings_of(plan, store, shipped=shipped)
         tally = Tally(plan, store, self.order.jobs, timings.expected, timings.is_timed)
@@ -253,9 +257,12 @@ class Objective:
         )
 
         def observe(event: Event) -> None:
+            nonlocal told
             tally.observe(event)
-            left = time_left(tally.remaining_s())
-            self.watch(f"{what} · {tally.done} of {tally.total} stages · {left}")
+            if time.monotonic() - told >= LEAST_BETWEEN_S:
+                told = time.monotonic()
+                left = time_left(tally.remaining_s())
+                self.watch(f"{what} · {tally.done} of {tally.total} stages · {left}")
 
         self.engine.on_event, self.engine.expected = observe, timings.expected
         return dict(self.engine.run(plan).failed)
