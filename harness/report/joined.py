@@ -6,6 +6,7 @@ computed from the scores of all seeds.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from harness.pipeline.runs import TableRuns
 from harness.report.build import results_on
 from harness.report.controls import KnownControls
 from harness.report.model import Cell, Origin, Report, RowFacts
+from harness.report.origin import distinct
 from harness.report.publication import read_digests, read_published
 from harness.report.publish import steps_of
 from harness.report.results import Results
@@ -21,12 +23,18 @@ from harness.report.scores import Numbers, RunScores
 from harness.runtime import Plan
 
 
-def joined(runs: TableRuns, results: Results, folder: Path, known: KnownControls) -> Results:
-    """Return stored results together with the published ones in a folder; `runs` has all seeds.
+def joined(
+    plan: Callable[[Sequence[int]], TableRuns],
+    results: Results,
+    folder: Path,
+    known: KnownControls,
+) -> Results:
+    """Return stored results together with the published ones in a folder; `plan` takes all seeds.
 
     Raises `UserError` if a seed is in both, or if rows or settings differ.
     """
     (before, measured), own = read_published(folder), results.report
+    runs = plan(sorted({*before.seeds, *own.seeds}))
     _check(runs, before, own, folder)
     scores = RunScores.of_table(runs.table, runs.rows, runs.seeds, measured | results.measured)
     cells = [_cell(*both, scores) for both in zip(before.cells, own.cells, strict=True)]
@@ -60,7 +68,7 @@ def _cell(before: Cell, own: Cell, scores: RunScores) -> Cell:
     said: dict[str, Any] = {"state": incomplete.state, "reason": incomplete.reason}
     if numbers != Numbers():
         said = {"state": "ok", "reason": None}
-    made = {name: _distinct(before, own, name) for name in ("reward_models", "creators")}
+    made = {name: _both(before, own, name) for name in ("reward_models", "creators")}
     runs = sorted((*before.runs, *own.runs), key=_seed)
     return own.model_copy(
         update={**vars(numbers), **made, **said, "seeds": scores.seeds, "runs": tuple(runs)}
@@ -79,19 +87,19 @@ def _origin(before: Origin, own: Origin, stages: int) -> Origin:
     since = [it for it in (before.by_metric_since, own.by_metric_since) if it is not None]
     return Origin(
         judges={
-            name: ", ".join(sorted({before.judges.get(name, judge), judge}))
+            name: ", ".join(distinct((before.judges.get(name, judge), judge)))
             for name, judge in own.judges.items()
         },
         stages=stages,
         stages_done=stages - missing,
         finished=max(times, default=None),
         by_metric_since=min(since, default=None),
-        **{name: _distinct(before, own, name) for name in listed},
+        **{name: _both(before, own, name) for name in listed},
     )
 
 
-def _distinct(before: Cell | Origin, own: Cell | Origin, name: str) -> tuple[str, ...]:
-    return tuple(sorted({*getattr(before, name), *getattr(own, name)}))
+def _both(before: Cell | Origin, own: Cell | Origin, name: str) -> tuple[str, ...]:
+    return distinct((*getattr(before, name), *getattr(own, name)))
 
 
 def _facts(before: RowFacts, own: RowFacts, sizes: tuple[int, int]) -> RowFacts:

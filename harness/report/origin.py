@@ -27,7 +27,7 @@ def origin_of(
     runs = list(table_runs.runs.values())
     judges = {
         name: ", ".join(
-            _distinct(_judge(run.judged[name], store) for run in runs if name in run.judged)
+            distinct(_judge(run.judged[name], store) for run in runs if name in run.judged)
         )
         for name in benchmarks
     }
@@ -42,9 +42,9 @@ def origin_of(
         reward_models=tuple(_with_weights(reward_models_named(stages), stages, store)),
         creators=_settings(stages, None, "creator"),
         judges=judges,
-        commits=_distinct(map(_commit, manifests)),
-        libraries=_distinct(map(_libraries, manifests)),
-        processors=_distinct(manifest["provenance"]["cpu"] for manifest in manifests),
+        commits=distinct(map(_commit, manifests)),
+        libraries=distinct(map(_libraries, manifests)),
+        processors=distinct(manifest["provenance"]["cpu"] for manifest in manifests),
         stages=len(stages),
         stages_done=len(done),
         finished=max((manifest["finished"] for manifest in manifests), default=None),
@@ -111,14 +111,14 @@ def makers_of(runs: Iterable[Run], store: Store) -> dict[str, tuple[str, ...]]:
 
 def _settings(stages: Iterable[Stage], kind: str | None, name: str) -> tuple[str, ...]:
     """Return the distinct values of a setting over stages of a kind (None for any kind)."""
-    return _distinct(
+    return distinct(
         stage.settings[name]
         for stage in stages
         if stage.settings.get(name) is not None and kind in (None, stage.kind)
     )
 
 
-def _distinct(values: Iterable[object]) -> tuple[str, ...]:
+def distinct(values: Iterable[object]) -> tuple[str, ...]:
     return tuple(sorted({str(value) for value in values}))
 
 

@@ -191,14 +191,14 @@ class Experiment(Request):
 
     def _joined(self, found: Results, folder: Path) -> Results:
         """Return stored results together with the published ones in a folder."""
-        from harness.pipeline.runs import plan_table
+        from harness.pipeline.runs import TableRuns, plan_table
         from harness.report.controls import KnownControls
         from harness.report.joined import joined
-        from harness.report.publication import read_published
 
-        seeds = tuple(sorted({*read_published(folder)[0].seeds, *found.report.seeds}))
-        runs = plan_table(found.table, self.profile, seeds, self.rows)
-        return joined(runs, found, folder, KnownControls(self.profile, self.store))
+        def plan(seeds: Sequence[int]) -> TableRuns:
+            return plan_table(found.table, self.profile, seeds, self.rows)
+
+        return joined(plan, found, folder, KnownControls(self.profile, self.store))
 
     def _publish_group(
         self, results_dir: Path, allow_fewer: bool, seeds: Seeds, on_note: Say

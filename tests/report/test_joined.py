@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +26,12 @@ def written(folder: Path, seeds: Sequence[int], **declared: Any) -> Results:
     return stored(runs, Store(folder))
 
 
-def added(found: Results, folder: Path, seeds: Sequence[int] = (0, 1, 2), **declared: Any) -> Path:
+def added(found: Results, folder: Path, **declared: Any) -> Path:
     """Publish results beside what is published; return the folder."""
     assert found.runs is not None
     known = KnownControls(found.profile, found.runs[1])
-    runs = toy_runs(seeds, table={**DECLARATION, **declared})
-    return publish(joined(runs, found, folder, known), folder.parents[1], joined=folder)
+    plan = partial(toy_runs, table={**DECLARATION, **declared})
+    return publish(joined(plan, found, folder, known), folder.parents[1], joined=folder)
 
 
 @pytest.mark.parametrize(("first", "more"), [((0,), (1, 2)), ((0, 2), (1,))])
@@ -63,9 +64,8 @@ def test_an_incomplete_seed_leaves_its_cells_incomplete(tmp_path: Path) -> None:
     runs, store = toy_runs((2,)), Store(tmp_path / "two")
     write_prompts(store, runs)
     write_scores(store, runs, "dpo-h1", 2, ah_wr={f"p{i}": 50.0 + i for i in range(4)})
-    found = joined(
-        toy_runs((0, 1, 2)), stored(runs, store), folder, KnownControls(runs.profile, store)
-    )
+    known = KnownControls(runs.profile, store)
+    found = joined(toy_runs, stored(runs, store), folder, known)
     states = {(it.row, it.column): it.state for it in found.report.cells}
     assert states["dpo-1", "ah_wr"] == "ok"
     assert states["dpo-1", "mt_avg"] == states["eva-a_min", "ah_wr"] == "not_run"
