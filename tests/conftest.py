@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -34,6 +35,9 @@ os.environ.pop("COLUMNS", None)
 
 # As the harness's own workers have it: threads of two processes on two cores wait for one another.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# A shell starts what it puts into the background without Ctrl-C, and every child inherits that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
