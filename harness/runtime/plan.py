@@ -254,7 +254,7 @@ class Tally:
 
     Stages take what is expected of them, in seconds, times how much longer those of their kind took
     that ended, or else will take by the steps of those that run; or else all that ended, if longer.
-    What is expected of a stage that is not `is_timed` is a guess.
+    What is expected of a stage that is not `is_timed` is a guess and says nothing of other kinds.
     """
 
     def __init__(
@@ -273,6 +273,7 @@ class Tally:
         self._expected = {it: max(_LEAST_S, expected(it)) for it in plan.pending(store)}
         self._open = dict.fromkeys(self._expected)
         self._untimed = {it for it in self._expected if not is_timed(it)}
+        self._guessed = {it.kind for it in self._untimed}
         self._took: dict[str, _Pace] = {}
         self.total = len(plan)
         self.done = self.total - len(self._open)
@@ -338,8 +339,9 @@ class Tally:
         """Return the seconds left for each open stage; a slow one does not end soon (`_LONGER`)."""
         now, by_steps = self._clock(), self._by_steps()
         overall, paces = _Pace(_FEW_S, _FEW_S), dict[str, _Pace]()
-        for own in self._took.values():
-            overall.add(own.took, own.expected)
+        for kind, own in self._took.items():
+            if kind not in self._guessed:
+                overall.add(own.took, own.expected)
         for stage, seconds in by_steps.items():
             paces.setdefault(stage.kind, _Pace()).add(seconds, self._expected[stage])
         paces |= self._took
