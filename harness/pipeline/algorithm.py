@@ -113,6 +113,11 @@ class Run:
     asked: tuple[str, ...]
     kind: RowKind = "policy"
 
+    @property
+    def name(self) -> str:
+        """How published files name the run."""
+        return f"{self.run_id}/{self.profile}/seed{self.seed}"
+
     @cached_property
     def judged(self) -> dict[str, Stage]:
         return {name: self.judges[name] for name in self.asked}

@@ -106,7 +106,7 @@ def _cell(
         state, reason = state_of(behind, benchmark, score, measured, failures)
         judge = ", ".join(dict.fromkeys(str(r.judged[benchmark].settings["judge"]) for r in behind))
         judged = [
-            f"{run.run_id}/{run.profile}/seed{run.seed}@{run.judged[benchmark].fingerprint[:12]}"
+            f"{run.name}@{run.judged[benchmark].fingerprint[:12]}"
             for run in behind
             if (run.run_id, run.seed, score) in measured
         ]

@@ -88,7 +88,7 @@ def steps_of(table_runs: TableRuns) -> dict[str, dict[str, Stage]]:
     for run in table_runs.runs.values():
         stages = {f"judge {name}": stage for name, stage in run.judged.items() if name in read}
         stages |= {f"train {i}": stage for i, stage in enumerate(run.training, start=1)}
-        steps[f"{run.run_id}/{run.profile}/seed{run.seed}"] = stages
+        steps[run.name] = stages
     if table_runs.study is not None:
         steps["study"] = {stage.label: stage for stage in table_runs.study.targets}
     return steps
@@ -103,7 +103,7 @@ def outputs_behind(table_runs: TableRuns, store: Store) -> dict[str, dict[str, s
         stages |= {
             f"answer {n}": it.inputs["answers"] for n, it in judged if "answers" in it.inputs
         }
-        found[f"{run.run_id}/{run.profile}/seed{run.seed}"] = {
+        found[run.name] = {
             name if file.endswith(ANSWERS) else f"{name} {file}": entry["sha256"]
             for name, stage in stages.items()
             if store.status(stage.fingerprint) == "done"

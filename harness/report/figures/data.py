@@ -142,15 +142,15 @@ def stored_prompts(runs: FigureRuns, store: Store) -> PromptData:
         return empty.model_copy(update={"found": (Found("not_available", 0, lacking),)})
     run_id = runs.places[figure.row][1].run
     assert run_id is not None
-    of_seeds = {seed: runs.runs[run_id, seed].iterations for seed in runs.seeds}
-    numbers = range(1, len(of_seeds[runs.seeds[0]]) + 1)
+    of_seeds = {seed: runs.runs[run_id, seed] for seed in runs.seeds}
+    numbers = range(1, len(of_seeds[runs.seeds[0]].iterations) + 1)
     if isinstance(figure, RewardsFigure):
         numbers = range(figure.iteration, figure.iteration + 1)
     rows, stages, found = {}, Stages(), []
     for shown, number in enumerate(numbers, start=1):
         waited: list[Stage] = []
-        for seed, iterations in of_seeds.items():
-            iteration = iterations[number - 1]
+        for seed, run in of_seeds.items():
+            iteration = run.iterations[number - 1]
             stage = iteration.pairs if shares else iteration.rewards
             asked = stage.inputs["completions"] if stage.kind == "annotate" else stage
             telling = None if topics is None else topics_stage(topics, asked)
@@ -162,8 +162,8 @@ def stored_prompts(runs: FigureRuns, store: Store) -> PromptData:
                 if topics is not None and telling is not None:
                     told = topics.read(store.open(telling.fingerprint))
                 rows[shown, seed] = _rows(stage, told, store)
-                run = stages.setdefault(f"{run_id}/{runs.profile.name}/seed{seed}", {})
-                run[f"{stage.kind} {number}"] = stage.fingerprint
+                place = stages.setdefault(run.name, {})
+                place[f"{stage.kind} {number}"] = stage.fingerprint
         failures = Failures(store)
         reasons = [why for stage in waited if (why := failures.behind(stage)) is not None]
         found.append(Found(*failures.state([[stage] for stage in waited]), *reasons[:1]))

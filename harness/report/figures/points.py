@@ -231,7 +231,7 @@ def _stages(runs: FigureRuns, measured: Measured) -> Stages:
         run = runs.runs[run_id, seed]
         name = benchmark_of(runs.profile, score.partition("/")[0])
         if name is not None:
-            place = found.setdefault(f"{run_id}/{run.profile}/seed{seed}", {})
+            place = found.setdefault(run.name, {})
             place[f"judge {name}"] = run.judged[name].fingerprint
     return found
 

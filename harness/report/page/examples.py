@@ -144,7 +144,7 @@ def _lineages(table_runs: TableRuns, store: Store, *, online: bool) -> Iterator[
             yield Lineage(
                 table=table_runs.table.id,
                 row=row,
-                run=f"{run.run_id}/{run.profile}/seed{run.seed}",
+                run=run.name,
                 rule=ONLINE_RULE if online else OFFLINE_RULE,
                 reward_model=str(rewarded.settings["reward_model"]),
                 steps=tuple(steps),
