@@ -14,7 +14,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from harness.errors import HarnessError
 from harness.evaluation.scores import load
+from harness.foreign import in_a_line
 from harness.runtime.manifest import utc_now
 from harness.runtime.stage import fingerprint_of
 from harness.tracking.record import LONGEST_TAG, Record, join, milliseconds, recipe_file
@@ -60,6 +62,14 @@ def evaluation_records(paths: Iterable[Path]) -> list[Record]:
 
 def _evaluation(path: Path) -> Record:
     found = load(path)
+    try:
+        return _record_of(found, path.parent)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        why = in_a_line(f"{type(error).__name__}: {error}", 200)
+        raise HarnessError(f"Cannot read {path} ({why}); delete it and evaluate again") from error
+
+
+def _record_of(found: Mapping[str, Any], folder: Path) -> Record:
     source, finished = found["source"], milliseconds(found["finished"])
     benchmark, model, judge = found["benchmark"], found["model"], found["judge"] or "not said"
     return Record(
@@ -80,7 +90,7 @@ def _evaluation(path: Path) -> Record:
             **{f"source.{name}": join([value]) for name, value in source.items()},
         },
         tags={
-            "folder": str(path.parent),
+            "folder": str(folder),
             "n": str(found["n"]),
             "n_missing": str(found["n_missing"]),
             **{f"note.{name}": text[:LONGEST_TAG] for name, text in found["notes"].items()},

@@ -38,6 +38,14 @@ def record_of(path: Path) -> Record:
     return record
 
 
+@pytest.mark.parametrize("damage", [("source", "sourse"), ("notes", "note")])
+def test_a_damaged_evaluation_is_one_sentence(tmp_path: Path, damage: tuple[str, str]) -> None:
+    path = kept(tmp_path)
+    path.write_text(path.read_text("utf-8").replace(*damage, 1), encoding="utf-8")
+    with pytest.raises(HarnessError, match="delete it and evaluate again"):
+        record_of(path)
+
+
 def test_a_record_holds_what_was_scored_and_by_whom(tmp_path: Path) -> None:
     path = kept(tmp_path)
     record = record_of(path)
