@@ -15,6 +15,7 @@ A file is checked on its own, and against the tables whose rows it names.
 
 from __future__ import annotations
 
+import string
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
@@ -53,11 +54,10 @@ class Figure(Strict):
 
     @model_validator(mode="after")
     def _known_placeholders(self) -> Figure:
-        try:
-            self.alt.format(**dict.fromkeys(PLACEHOLDERS, ""))
-        except KeyError as error:
-            near = documents.nearest(error.args[0], PLACEHOLDERS)
-            raise ValueError(f"`alt` names `{{{error.args[0]}}}`{near}") from None
+        for _, name, _, _ in string.Formatter().parse(self.alt):
+            if name is not None and name not in PLACEHOLDERS:
+                near = documents.nearest(name, PLACEHOLDERS)
+                raise ValueError(f"`alt` names `{{{name}}}`{near}")
         return self
 
     @property

@@ -85,6 +85,8 @@ LINES = HEAD + "kind: iterations\ncolumn: ah_wr\npanels:\n  all:\n    eva: {1: t
         ("", "the file holds no figure; declare one"),
         (LINES.replace("figure90", "figure91"), "id: `figure91` differs from the name of the"),
         (LINES.replace("{numbers}", "{number}"), "`alt` names `{number}`; did you mean `numbers`?"),
+        (LINES.replace("{numbers}", "{}"), "`alt` names `{}`"),
+        (LINES.replace("{numbers}", "{seeds.x}"), "`alt` names `{seeds.x}`"),
         (LINES + "    eva: {2: table13/eva-1}\n", "`eva` is given twice"),
     ],
 )
