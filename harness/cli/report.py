@@ -113,8 +113,8 @@ def report(
     again = figure and folder is not None
     if published and (seeds is not None or rows is not None or (folder is not None and not again)):
         raise UserError("what is published has the rows and seeds it has; leave out the options")
-    if add and (folder is None or seeds is None or figure or chosen.is_group):
-        raise UserError("`--add` goes with `--publish` and `--seeds`, of one table")
+    if add and (folder is None or seeds is None):
+        raise UserError("`--add` goes with `--publish` and `--seeds`")
     if form is Format.html and (folder is not None or rows is not None):
         raise UserError("a page has all rows and is not published; leave out the options")
     if form is Format.html:

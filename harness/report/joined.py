@@ -16,7 +16,7 @@ from harness.report.build import results_on
 from harness.report.controls import KnownControls
 from harness.report.model import Cell, Origin, Report, RowFacts
 from harness.report.origin import distinct
-from harness.report.publication import read_digests, read_published
+from harness.report.publication import read_digests, read_published, restore
 from harness.report.publish import steps_of
 from harness.report.results import Results
 from harness.report.scores import Numbers, RunScores
@@ -33,6 +33,7 @@ def joined(
 
     Raises `UserError` if a seed is in both, or if rows or settings differ.
     """
+    restore(folder)
     (before, measured), own = read_published(folder), results.report
     runs = plan(sorted({*before.seeds, *own.seeds}))
     _check(runs, before, own, folder)

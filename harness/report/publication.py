@@ -297,9 +297,8 @@ def _replacing(target: Path) -> Iterator[Path]:
 
     If the process is killed between the two renames, the next publication restores the old one.
     """
-    scratch = target.with_name(f".{target.name}.part")
-    new, old = scratch / "new", scratch / "old"
-    _put_back(old, target)
+    _put_back(target)
+    new, old = _scratch(target) / "new", _scratch(target) / "old"
     new.mkdir(parents=True)
     try:
         yield new
@@ -307,10 +306,22 @@ def _replacing(target: Path) -> Iterator[Path]:
             target.rename(old)
         new.rename(target)
     finally:
-        _put_back(old, target)
+        _put_back(target)
 
 
-def _put_back(old: Path, target: Path) -> None:
+def restore(target: Path) -> None:
+    """Put a publication back that a killed one had moved away."""
+    if _scratch(target).exists():
+        with _alone(target.parents[1]):
+            _put_back(target)
+
+
+def _scratch(target: Path) -> Path:
+    return target.with_name(f".{target.name}.part")
+
+
+def _put_back(target: Path) -> None:
+    old = _scratch(target) / "old"
     if old.exists() and not target.exists():
         old.rename(target)
     shutil.rmtree(old.parent, ignore_errors=True)

@@ -175,6 +175,8 @@ class Experiment(Request):
         from harness.report.figures.published import publish_figure
         from harness.report.publish import publish
 
+        if add and (self.is_group or self.figure is not None):
+            raise UserError("seeds can be added to a single table only")
         if self.is_group:
             self._publish_group(results_dir, allow_fewer, seeds, on_note)
             return None

@@ -59,6 +59,16 @@ def test_seeds_of_two_stores_are_published_as_those_of_one(
     TABLE.check(folder)
 
 
+def test_seeds_are_added_to_what_a_killed_publication_moved_away(tmp_path: Path) -> None:
+    folder = publish(written(tmp_path / "one", (0, 1)), tmp_path / "results")
+    scratch = folder.with_name(f".{folder.name}.part")
+    scratch.mkdir()
+    folder.rename(scratch / "old")
+    added(written(tmp_path / "two", (2,)), folder)
+    assert read_published(folder)[0].seeds == (0, 1, 2)
+    assert not scratch.exists()
+
+
 def test_an_incomplete_seed_leaves_its_cells_incomplete(tmp_path: Path) -> None:
     folder = publish(written(tmp_path / "one", (0, 1)), tmp_path / "results")
     runs, store = toy_runs((2,)), Store(tmp_path / "two")
