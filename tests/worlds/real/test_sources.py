@@ -159,6 +159,9 @@ def test_other_mistakes_are_one_sentence_each(tmp_path: Path) -> None:
         read_local(jsonl(tmp_path), ("train",))
     with pytest.raises(UserError, match="is not a source of prompts"):
         pool_settings(prompts("prompts.csv"))
+    (tmp_path / "prompts.parquet").touch()
+    with pytest.raises(UserError, match="is not a source of prompts"):
+        pool_settings(prompts(str(tmp_path / "prompts.parquet")))
 
 
 def test_a_pool_makes_pieces_of_x_or_nearly_equal_ones_or_is_refused() -> None:
