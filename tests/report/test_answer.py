@@ -136,7 +136,7 @@ def test_what_is_missing_or_barred_is_said_and_has_no_number(reports: tuple[Resu
     few = [barred(it, "inadmissible_choosing") for it in reports]
     for line in answer_to(few, ()).answered:
         for it in line.comparisons:
-            about = "chance" in it.over and "choosing/" in it.right
+            about = "a random draw" in it.over and "choosing/" in it.right
             assert (it.word, it.reason) == ("inadmissible", "no") if about else not it.inadmissible
             assert it.estimate is None or not about
     said = "Some are inadmissible, because no."
