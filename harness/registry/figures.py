@@ -58,6 +58,10 @@ class Figure(Strict):
             if name is not None and name not in PLACEHOLDERS:
                 near = documents.nearest(name, PLACEHOLDERS)
                 raise ValueError(f"`alt` names `{{{name}}}`{near}")
+        try:
+            self.alt.format(**dict.fromkeys(PLACEHOLDERS, ""))
+        except LookupError as error:  # a placeholder within the format of another
+            raise ValueError(f"`alt` cannot be filled in: {error}") from None
         return self
 
     @property

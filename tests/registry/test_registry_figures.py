@@ -87,6 +87,8 @@ LINES = HEAD + "kind: iterations\ncolumn: ah_wr\npanels:\n  all:\n    eva: {1: t
         (LINES.replace("{numbers}", "{number}"), "`alt` names `{number}`; did you mean `numbers`?"),
         (LINES.replace("{numbers}", "{}"), "`alt` names `{}`"),
         (LINES.replace("{numbers}", "{seeds.x}"), "`alt` names `{seeds.x}`"),
+        (LINES.replace("{numbers}", "{seeds!z}"), "Unknown conversion specifier"),
+        (LINES.replace("{numbers}", "{seeds:{numbre}}"), "`alt` cannot be filled in: 'numbre'"),
         (LINES + "    eva: {2: table13/eva-1}\n", "`eva` is given twice"),
     ],
 )
