@@ -250,9 +250,13 @@ def load(path: Path) -> dict[str, Any]:
         if not isinstance(found, dict) or "finished" not in found:
             raise ValueError("no evaluation is in it")
     except (OSError, ValueError) as error:
-        why = in_a_line(" ".join(str(error).split()), 200)
-        raise HarnessError(f"Cannot read {path} ({why}); delete it and evaluate again") from error
+        raise unreadable(path, " ".join(str(error).split())) from error
     return found
+
+
+def unreadable(path: Path, why: str) -> HarnessError:
+    why = in_a_line(why, 200)
+    return HarnessError(f"Cannot read {path} ({why}); delete it and evaluate again")
 
 
 def all_kept(root: Path) -> list[Path]:

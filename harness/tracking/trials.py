@@ -14,9 +14,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.errors import HarnessError
-from harness.evaluation.scores import load
-from harness.foreign import in_a_line
+from harness.evaluation.scores import load, unreadable
 from harness.runtime.manifest import utc_now
 from harness.runtime.stage import fingerprint_of
 from harness.tracking.record import LONGEST_TAG, Record, join, milliseconds, recipe_file
@@ -65,8 +63,7 @@ def _evaluation(path: Path) -> Record:
     try:
         return _record_of(found, path.parent)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        why = in_a_line(f"{type(error).__name__}: {error}", 200)
-        raise HarnessError(f"Cannot read {path} ({why}); delete it and evaluate again") from error
+        raise unreadable(path, f"{type(error).__name__}: {error}") from error
 
 
 def _record_of(found: Mapping[str, Any], folder: Path) -> Record:
