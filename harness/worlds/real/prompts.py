@@ -45,7 +45,7 @@ def pool_settings(prompts: PromptSettings) -> dict[str, Json]:
     if path.suffix == ".jsonl":
         name = _keep(read_local(path, prompts.splits))
         return {"source": f"local@{name[:DIGITS]}", "pool": {"digest": name}}
-    if path.exists() or not _HUB_NAME.fullmatch(source):
+    if path.is_file() or not _HUB_NAME.fullmatch(source):
         raise UserError(
             f"`{source}` is not a source of prompts; give a .jsonl file, or a data set of the "
             "hub as owner/name"
