@@ -1,56 +1,46 @@
-"""`--set key=value`: overrides of settings, typed and validated like declarations."""
+"""`--set profile.NAME=VALUE`: overrides of a profile, typed and validated like declarations."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
 from harness.errors import UserError
 from harness.registry.documents import YamlFault, must_be, nearest, parse_yaml
+from harness.registry.profile import Profile
 from harness.registry.recipe import flattened, merge
 from harness.strict import models_in
 
-Model = TypeVar("Model", bound=BaseModel)
 
-
-def settings_of(texts: Iterable[str], parts: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Parse `part.path=value` strings into nested settings by part; values are YAML."""
+def overrides_of(profile: Profile, texts: Iterable[str]) -> dict[str, Any]:
+    """Parse `profile.path=value` strings into settings of a profile, by path; values are YAML."""
     found: dict[str, Any] = {}
     for text in texts:
-        path, equals, value = text.partition("=")
-        part, _, rest = path.partition(".")
-        if not equals or part not in parts or not all(rest.split(".")):
-            forms = " or ".join(f"`{part}.NAME=VALUE`" for part in parts)
-            raise UserError(f"--set {text}: write {forms}")
+        name, equals, value = text.partition("=")
+        part, _, path = name.partition(".")
+        if not equals or part != "profile" or not all(path.split(".")):
+            raise UserError(f"--set {text}: write `profile.NAME=VALUE`")
         if path in found:
-            raise UserError(f"--set {path} is given twice: leave one out")
+            raise UserError(f"--set {name} is given twice: leave one out")
         try:
             found[path] = parse_yaml(value)
         except YamlFault as fault:
             raise UserError(f"--set {text}: the value is not valid YAML: {fault}") from fault
-    settings = nested(found)
-    return {part: settings.get(part, {}) for part in parts}
-
-
-def overridden(
-    model: type[Model], data: Mapping[str, Any], settings: Mapping[str, Any], part: str
-) -> Model:
-    """Validate `data` with `settings` merged over it; `part` prefixes names in error messages."""
-    known = {*paths_of(model), *flattened(model.model_validate(data).model_dump(by_alias=True))}
+    settings, now = nested(found), profile.model_dump(mode="json", by_alias=True)
+    known = {*paths_of(Profile), *flattened(now)}
     for path in flattened(settings):
         if path not in known and not any(name.startswith(f"{path}.") for name in known):
-            full = f"{part}.{path}"
-            near = nearest(full, [f"{part}.{name}" for name in sorted(known)])
-            raise UserError(f"--set {full}: there is no such setting{near}")
+            near = nearest(f"profile.{path}", [f"profile.{name}" for name in sorted(known)])
+            raise UserError(f"--set profile.{path}: there is no such setting{near}")
     try:
-        return model.model_validate(merge(data, settings))
+        Profile.model_validate(merge(now, settings))
     except ValidationError as error:
-        now = flattened(model.model_validate(data).model_dump(mode="json", by_alias=True))
-        raise UserError(f"--set {part}: {first_fault(error, now)}") from error
+        raise UserError(f"--set profile: {first_fault(error, flattened(now))}") from error
+    return flattened(settings)
 
 
 def first_fault(error: ValidationError, now: Mapping[str, Any] = MappingProxyType({})) -> str:

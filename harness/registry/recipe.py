@@ -110,12 +110,13 @@ class Creator(Strict):
     def canonical(self, *, evolves: bool) -> dict[str, Any]:
         """Return the settings that matter: only those of the selection if nothing evolves."""
         selection, ours = {"metric", "sampling", "fraction"}, {"shuffled", "oracle"}
+        of_evolving = {"parents", "reach"}
         data = self.model_dump(
-            include=None if evolves else selection, exclude={*ours, "parents", "reach"}
+            include=None if evolves else selection, exclude={*ours, *of_evolving}
         )
         # Included only when set, so that adding them left other recipes' identities unchanged.
-        named = self.model_dump(include=ours | ({"parents", "reach"} if evolves else set()))
-        return data | {name: value for name, value in named.items() if value}
+        matter = ours | of_evolving if evolves else ours
+        return data | self.model_dump(include=matter, exclude_defaults=True)
 
 
 SelectorName = Annotated[str, one_of(SELECTORS)]
@@ -266,18 +267,15 @@ class Online(Strict):
 
     def canonical(self) -> dict[str, Any]:
         """Return the settings that matter, dropping the buffer's if there is none."""
-        own = self.model_dump(exclude={"passes", "skip", "oracle", "shuffled", "league"})
-        data = {**BUFFER_RULES, **own}
+        later = {"passes", "skip", "oracle", "shuffled"}
+        data = {**BUFFER_RULES, **self.model_dump(exclude={*later, "league"})}
         if self.prompts != "eva":
             data = {name: data[name] for name in ("prompts", "minibatch", "size")}
         if self.league is not None:
             data["league"] = self.league.canonical()
             data |= {"n_new": self.n_new} if self.league.grows else {}
         # Included only when set, so that adding them left other recipes' identities unchanged.
-        if self.passes > 1:
-            data["passes"] = self.passes
-        named = {"skip": self.skip, "oracle": self.oracle, "shuffled": self.shuffled}
-        return data | {name: value for name, value in named.items() if value}
+        return data | self.model_dump(include=later, exclude_defaults=True)
 
 
 class Recipe(Strict):
@@ -442,9 +440,7 @@ class Recipe(Strict):
             data["creator"] = self.creator.canonical(evolves=evolves)
         if pooled:
             del data["creator"]["fraction"]  # the pool implies it
-        data |= {"step_matched": True} if self.step_matched else {}
-        data |= {"passes": self.passes} if self.passes > 1 else {}
-        data |= {"skip": self.skip} if self.skip else {}
+        data |= self.model_dump(include={"step_matched", "passes", "skip"}, exclude_defaults=True)
         scored = [i for i, arm in enumerate(self.chain, start=1) if arm in ("eva", "select")]
         scored += [1] if pooled else []
         if scored and self.creator.metric != "uniform":

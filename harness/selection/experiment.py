@@ -294,16 +294,13 @@ def varied(profile: str, texts: Sequence[str]) -> str:
     reports and MLflow runs keep it apart from the original.
     """
     from harness.registry.documents import as_yaml, read_yaml
-    from harness.registry.overrides import nested, overridden, settings_of
+    from harness.registry.overrides import nested, overrides_of
     from harness.registry.recipe import flattened, merge
     from harness.runtime.files import write_whole
     from harness.runtime.stage import fingerprint_of
 
     base = declared.named_profile(profile)
-    settings = settings_of(texts, ("profile",))["profile"]
-    before = base.model_dump(by_alias=True)
-    overridden(Profile, before, settings, "profile")
-    changed, values = flattened(settings), flattened(before)
+    changed, values = overrides_of(base, texts), flattened(base.model_dump(by_alias=True))
     name = f"{base.name}-{fingerprint_of(changed)[:6]}"
     sourced = {  # an omitted section has no source
         path: None if v is None and path not in values else {"value": v, "source": "ours: --set"}

@@ -3,61 +3,64 @@
 import pytest
 
 from harness.errors import UserError
-from harness.registry.overrides import overridden, settings_of
-from harness.registry.recipe import Recipe
+from harness.registry.declared import named_profile
+from harness.registry.overrides import nested, overrides_of
+from harness.registry.profile import Profile
+from harness.registry.recipe import merge
 
-PARTS = ("recipe", "profile")
-DATA = {"algorithm": "dpo", "chain": ["human", "eva"]}
 
-
-def recipe(*texts: str) -> Recipe:
-    return overridden(Recipe, DATA, settings_of(texts, PARTS)["recipe"], "recipe")
+def profile(*texts: str) -> Profile:
+    micro = named_profile("micro")
+    settings = nested(overrides_of(micro, texts))
+    return Profile.model_validate(merge(micro.model_dump(by_alias=True), settings))
 
 
 def test_values_are_typed_as_yaml_has_them() -> None:
-    found = settings_of(
-        ["recipe.size=2", "recipe.creator.metric=a_avg", "recipe.chain=[human]", "profile.x=8",
-         "recipe.online=null", "recipe.creator.fraction=0.5"],
-        PARTS,
+    texts = (
+        "profile.x=8", "profile.description=small", "profile.arms=[human]",
+        "profile.hardware=null", "profile.training.dpo.beta=0.5",
+        "profile.selection={too_few: error}",
     )  # fmt: skip
-    assert found == {
-        "recipe": {
-            "size": 2,
-            "creator": {"metric": "a_avg", "fraction": 0.5},
-            "chain": ["human"],
-            "online": None,
-        },
-        "profile": {"x": 8},
+    assert overrides_of(named_profile("micro"), texts) == {
+        "x": 8,
+        "description": "small",
+        "arms": ["human"],
+        "hardware": None,
+        "training.dpo.beta": 0.5,
+        "selection.too_few": "error",
     }
-    assert settings_of([], PARTS) == {"recipe": {}, "profile": {}}
+    assert overrides_of(named_profile("micro"), []) == {}
 
 
 def test_what_is_set_is_what_a_declaration_would_have_said() -> None:
-    stated = {**DATA, "size": 2, "creator": {"metric": "a_avg"}}
-    assert recipe("recipe.size=2", "recipe.creator.metric=a_avg") == Recipe.model_validate(stated)
-    assert recipe().canonical() == Recipe.model_validate(DATA).canonical()
+    stated = named_profile("micro").model_dump(by_alias=True) | {"x": 8}
+    stated["training"]["dpo"]["beta"] = 0.5
+    found = profile("profile.x=8", "profile.training.dpo.beta=0.5")
+    assert found == Profile.model_validate(stated)
+    assert profile() == named_profile("micro")
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("recipe.size", "--set recipe.size: write `recipe.NAME=VALUE` or `profile.NAME=VALUE`"),
-        ("size=2", "--set size=2: write `recipe.NAME=VALUE`"),
-        ("recipe..size=2", "write `recipe.NAME=VALUE`"),
-        ("recipe.sizes=2", "there is no such setting; did you mean `recipe.size`"),
-        ("recipe.creator.metrik=var", "did you mean `recipe.creator.metric`"),
-        ("recipe.creator.metric=best", "--set recipe: `creator.metric` must be "),
-        ("recipe.size=many", "--set recipe: `size` must be a whole number, e.g. 1"),
-        ("recipe.chain=[human", "the value is not valid YAML"),
+        ("profile.x", "--set profile.x: write `profile.NAME=VALUE`"),
+        ("x=2", "--set x=2: write `profile.NAME=VALUE`"),
+        ("recipe.size=2", "--set recipe.size=2: write `profile.NAME=VALUE`"),
+        ("profile..x=2", "write `profile.NAME=VALUE`"),
+        ("profile.treads=2", "there is no such setting; did you mean `profile.threads`"),
+        ("profile.training.dpo.beat=1", "did you mean `profile.training.dpo.beta`"),
+        ("profile.engine=best", "--set profile: `engine` must be "),
+        ("profile.x=many", "--set profile: `x` must be a whole number, e.g. 400"),
+        ("profile.arms=[human", "the value is not valid YAML"),
     ],
 )
 def test_a_mistake_is_one_sentence(text: str, said: str) -> None:
     with pytest.raises(UserError) as raised:
-        recipe(text)
+        profile(text)
     assert said in str(raised.value)
     assert "\n" not in str(raised.value)
 
 
 def test_a_setting_is_given_once() -> None:
-    with pytest.raises(UserError, match="size is given twice"):
-        recipe("recipe.size=2", "recipe.size=3")
+    with pytest.raises(UserError, match=r"profile\.x is given twice"):
+        profile("profile.x=2", "profile.x=3")
