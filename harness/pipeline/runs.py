@@ -23,7 +23,6 @@ from harness.registry.profile import (
     Profile,
     benchmark_of,
     lacking_rows,
-    supported_rows,
     table_at,
     table_unsupported,
 )
@@ -73,7 +72,8 @@ def plan_table(
     table = table_at(table, profile)
     if rows is None and (table.controls or profile.columns):
         # Only those the profile can run; the report lists the others.
-        rows = supported_rows(table, profile) or None
+        lacking = lacking_rows(table, profile)
+        rows = [row.id for row in table.rows if row.id not in lacking] or None
     wanted = table.rows
     if rows is not None:
         named = {table.row(name).id for name in rows}

@@ -405,11 +405,6 @@ def table_unsupported(
     return list(dict.fromkeys(reasons + _study_unsupported(table, profile, rows)))
 
 
-def supported_rows(table: Table, profile: Profile) -> list[str]:
-    table = table_at(table, profile)  # once, not for each row
-    return [row.id for row in table.rows if not table_unsupported(table, profile, [row])]
-
-
 def lacking_rows(table: Table, profile: Profile) -> dict[str, str]:
     """Return why rows cannot run at a profile, because of themselves or their baseline row."""
     table = table_at(table, profile)  # once, not for each row

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from harness.errors import UserError
 from harness.pipeline.algorithm import Run
-from harness.pipeline.runs import ShownSeeds, plan_table, shown_seeds
+from harness.pipeline.runs import ShownSeeds, TableRuns, plan_table, runnable, shown_seeds
 from harness.project import work_dir
-from harness.registry.profile import Profile, supported_rows
+from harness.registry.profile import Profile
 from harness.registry.schema import Table
 from harness.report.build import stored_results
 from harness.report.controls import KnownControls
@@ -72,11 +72,10 @@ def states_of(results: Results) -> list[TableState]:
     """
     assert results.runs is not None
     runs, store = results.runs
-    rows, shown = _shown(runs.table, runs.profile, store)
-    seeds = runs.seeds if shown is None else shown.seeds
-    if (rows, seeds) == (runs.row_ids, runs.seeds):
+    shown = _shown(runs.table, runs.profile, store)
+    whole = _planned(runs.table, runs.profile, runs.seeds if shown is None else shown.seeds)
+    if (whole.row_ids, whole.seeds) == (runs.row_ids, runs.seeds):
         return [TableState(runs, results)]
-    whole = plan_table(runs.table, runs.profile, seeds, rows)
     return [
         TableState(runs),
         TableState(whole, stored_results(whole, KnownControls(runs.profile, store))),
@@ -89,19 +88,23 @@ def stored_states(
     """Return the states of the tables that the store has finished runs of, with every seed."""
     states, known = [], KnownControls(profile, store)
     for table in tables:
-        rows, shown = _shown(table, profile, store)
+        shown = _shown(table, profile, store)
         if shown is None or (whole and shown.whole < shown.runs):
             continue
         if shown.left_out:
             every = sorted({*shown.seeds, *shown.left_out})
-            states.append(TableState(plan_table(table, profile, every, rows)))
-        runs = plan_table(table, profile, shown.seeds, rows)
+            states.append(TableState(_planned(table, profile, every)))
+        runs = _planned(table, profile, shown.seeds)
         states.append(TableState(runs, stored_results(runs, known)))
     return states
 
 
-def _shown(table: Table, profile: Profile, store: Store) -> tuple[list[str], ShownSeeds | None]:
-    rows = supported_rows(table, profile)
-    if not rows:
-        return rows, None
-    return rows, shown_seeds(lambda seeds: plan_table(table, profile, seeds, rows), store)
+def _shown(table: Table, profile: Profile, store: Store) -> ShownSeeds | None:
+    return shown_seeds(lambda seeds: runnable(table, profile, seeds)[0], store)
+
+
+def _planned(table: Table, profile: Profile, seeds: Sequence[int]) -> TableRuns:
+    """Plan the rows that the profile can run, of a table that was run there."""
+    runs, _ = runnable(table, profile, seeds)
+    assert runs is not None
+    return runs
