@@ -33,9 +33,9 @@ _THREADS = (
 )
 
 
-def silence() -> None:
+def silence(**more: str) -> None:
     """Set the quiet environment in this process, keeping values the user has set."""
-    for name, value in QUIET.items():
+    for name, value in {**QUIET, **more}.items():
         os.environ.setdefault(name, value)
 
 

@@ -12,7 +12,6 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -23,6 +22,7 @@ from harness.errors import UserError
 from harness.evaluation import files
 from harness.evaluation.scores import Evaluation, Judgment, ratio_values, tally
 from harness.extensions import BENCHMARKS
+from harness.runtime.manifest import installed_version
 from harness.runtime.stage import Json
 
 if TYPE_CHECKING:
@@ -33,11 +33,7 @@ NOT_INSTALLED = "not-installed"
 
 
 def version_of(package: str) -> str:
-    """Return a package's version, or `NOT_INSTALLED`."""
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return NOT_INSTALLED
+    return installed_version(package) or NOT_INSTALLED
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -27,7 +28,7 @@ from harness.worlds.needs import TRAINING_KINDS, asked_by, policy_of, served_her
 class StageKind(NamedTuple):
     """Properties of a kind of stage; `version` is bumped by hand when its numbers change.
 
-    `seconds` are on one core with the profile `micro`, used until a stage of the kind was measured.
+    `imports` is the module of those that run or train a model. `seconds` are on one core with the profile `micro`, used until a stage of the kind was measured.
     """
 
     seconds: float
@@ -87,16 +88,13 @@ def needed_modules(stages: Iterable[Stage]) -> list[str]:
 _ASKING = ("evolve", "rate", "judge", "topics")
 """Kinds that query the creator, scorer or judge and run no model."""
 
-_RUNNING = ("generate", "annotate", "answer", "rewrite", "reward_model", "held_out", "probe")
-"""Kinds that run a model without training it, or train a small one."""
-
 
 def needs_of(profile: Profile) -> Needs:
     hardware, threads = profile.hardware, profile.threads
     if hardware is None:
         return Needs(other=Need(threads))
     kinds = {kind: Need(uses_endpoint=kind in _ASKING) for kind in KINDS}
-    for kind in (*_RUNNING, *TRAINING_KINDS):
+    for kind in (kind for kind, known in KINDS.items() if known.imports is not None):
         gpus = hardware.devices if kind in TRAINING_KINDS else 1
         kinds[kind] = Need(threads, 0 if hardware.on_cpu else gpus)
     return Needs(kinds, Need(threads))
@@ -127,8 +125,7 @@ def engine_of(
     )
 
 
-@dataclass
-class Turn:
+class Turn(NamedTuple):
     """Consecutive stages with the same loaded, or None if they need nothing."""
 
     role: str | None
@@ -175,7 +172,7 @@ class Turns:
         schedule = Schedule(plan, stages, lambda stage: 1.0)
         wanted = {stage: self.wanted(stage) for stage in stages}
         loaded: str | None = None
-        order: list[Turn] = []
+        order: list[Stage] = []
         while schedule.left:
             stage = (
                 schedule.take(lambda it: wanted[it] is None)
@@ -183,13 +180,10 @@ class Turns:
                 or schedule.take()
             )
             assert stage is not None
-            role = wanted[stage]
-            loaded = role or loaded
-            if not order or order[-1].role != role:
-                order.append(Turn(role, []))
-            order[-1].stages.append(stage)
+            loaded = wanted[stage] or loaded
+            order.append(stage)
             schedule.finish(stage)
-        return order
+        return [Turn(role, list(own)) for role, own in groupby(order, wanted.__getitem__)]
 
     def _is_answered(self, stage: Stage) -> bool:
         """Return whether a stage's answers come from the profile's policy server."""

@@ -21,7 +21,7 @@ from typing import Any, TypedDict
 
 from harness.errors import HarnessError, UserError
 from harness.project import PACKAGE, work_dir
-from harness.quiet import QUIET, SECRETS, worker_environment
+from harness.quiet import SECRETS, silence, worker_environment
 from harness.runtime.crew import Crew, Need, Needs, await_release, visible_gpus
 from harness.runtime.manifest import available_cores, code_digest
 from harness.runtime.stage import Stage, StageRecord
@@ -121,8 +121,7 @@ class RayCrew(Crew):
 
 def _connect(address: str | None, cpus: int) -> bool:
     """Connect to a cluster or start one here; return False if already connected."""
-    for name, value in {**QUIET, **({} if address else _ON_LOOPBACK)}.items():
-        os.environ.setdefault(name, value)
+    silence(**({} if address else _ON_LOOPBACK))
     import ray
 
     if ray.is_initialized():

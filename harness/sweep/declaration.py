@@ -8,7 +8,7 @@ the middle of a sweep is checked up front, here or in `harness.sweep.space`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -23,7 +23,6 @@ from harness.registry.documents import (
     find,
     nearest,
     problems_of,
-    read_declared,
     read_files,
     yaml_files,
 )
@@ -194,10 +193,13 @@ class Sweep(Strict):
 
 def load_sweeps(folder: Path | None = None) -> dict[str, Sweep]:
     """Read and check every sweep in a folder, by default the package's own."""
+    searched = FOLDER if folder is None else folder
+    return _read_sweeps(at_least_one(yaml_files(searched), [searched], "sweep"))
+
+
+def _read_sweeps(files: Iterable[Path]) -> dict[str, Sweep]:
     sweeps: dict[str, Sweep] = {}
     problems: list[Problem] = []
-    searched = FOLDER if folder is None else folder
-    files = at_least_one(yaml_files(searched), [searched], "sweep")
     for document, sweep in read_files(files, Sweep, problems, "a sweep"):
         problems += _wrong(sweep, document)
         sweeps[sweep.name] = sweep
@@ -211,9 +213,7 @@ def named_sweep(name: str) -> Sweep:
     path = own_file(name)
     if path is None:
         return find("sweep", load_sweeps(), name)
-    sweep, document = read_declared(path, Sweep, "a sweep")
-    if problems := list(_wrong(sweep, document)):
-        raise RegistryError(problems)
+    (sweep,) = _read_sweeps([path]).values()
     return sweep
 
 

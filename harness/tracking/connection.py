@@ -84,9 +84,7 @@ class Mlflow:
     @contextmanager
     def writing(self, *, wait: bool = True) -> Iterator[TrackingServer]:
         """Yield the server, locked against other writers to this work folder or database."""
-        silence()
-        for name, value in _QUIET.items():
-            os.environ.setdefault(name, value)
+        silence(**_QUIET)
         from mlflow.exceptions import MlflowException
         from sqlalchemy.exc import SQLAlchemyError
 
