@@ -33,6 +33,7 @@ NOT_INSTALLED = "not-installed"
 
 
 def version_of(package: str) -> str:
+    """Return a package's version, or `NOT_INSTALLED`."""
     return installed_version(package) or NOT_INSTALLED
 
 

@@ -28,7 +28,8 @@ from harness.worlds.needs import TRAINING_KINDS, asked_by, policy_of, served_her
 class StageKind(NamedTuple):
     """Properties of a kind of stage; `version` is bumped by hand when its numbers change.
 
-    `imports` is the module of those that run or train a model. `seconds` are on one core with the profile `micro`, used until a stage of the kind was measured.
+    `imports` is the module of those that run or train a model. `seconds` are on one core with the
+    profile `micro`, used until a stage of the kind was measured.
     """
 
     seconds: float

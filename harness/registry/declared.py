@@ -15,7 +15,6 @@ from harness.errors import UserError
 from harness.project import PACKAGE, declaration_dirs, project_root
 from harness.registry.claims import claim_problems
 from harness.registry.documents import (
-    Declarations,
     Document,
     Loc,
     Problem,
@@ -28,7 +27,7 @@ from harness.registry.documents import (
     yaml_files,
 )
 from harness.registry.figures import Figure, load_figures
-from harness.registry.profile import Profile, profile_files, read_profiles
+from harness.registry.profile import Profile, load_profiles
 from harness.registry.recipe import Recipe, defaults, flattened, leaves
 from harness.registry.schema import Column, Row, Table
 from harness.strict import Strict
@@ -47,10 +46,7 @@ Declared = tuple[Document, Table]
 def load_tables(dirs: Sequence[Path] | None = None, more: Path | None = None) -> dict[str, Table]:
     """Read and check the tables under `dirs` and in `more`: the paper's in order, then ours."""
     files = table_files(dirs)
-    return _read_tables(files if more is None or more in files else [*files, more])
-
-
-def _read_tables(files: Iterable[Path]) -> dict[str, Table]:
+    files += [] if more is None or more in files else [more]
     problems: list[Problem] = []
     declared: list[Declared] = []
     for document, table in read_files(files, Table, problems, "a table"):
@@ -326,7 +322,7 @@ GROUPS: Final[Mapping[str, str]] = {
 
 @functools.cache
 def all_tables() -> Mapping[str, Table]:
-    return Declarations(table_files(), _read_tables)
+    return load_tables()
 
 
 @functools.cache
@@ -336,7 +332,7 @@ def all_figures() -> Mapping[str, Figure]:
 
 @functools.cache
 def all_profiles() -> Mapping[str, Profile]:
-    return Declarations(profile_files(), read_profiles)
+    return load_profiles()
 
 
 def named_profile(name: str) -> Profile:
@@ -344,7 +340,7 @@ def named_profile(name: str) -> Profile:
     if path is None:
         _look_beside("profile", name, all_profiles())
         return find("profile", all_profiles(), name)
-    (profile,) = read_profiles([path]).values()
+    (profile,) = load_profiles(path).values()
     shipped = all_profiles().get(profile.name)
     if shipped is not None and shipped.model_dump() != profile.model_dump():
         raise UserError(
@@ -356,7 +352,6 @@ def named_profile(name: str) -> Profile:
 
 def is_figure(name: str) -> bool:
     """Return whether a name is, or looks like, a figure's."""
-    # Tables are recognized without loading the figures.
     if name in all_tables() or own_file(name) is not None:
         return False
     return name.startswith("fig") or name in all_figures()

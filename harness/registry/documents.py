@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -278,37 +278,6 @@ def misnamed(document: Document, found: BaseModel) -> list[Problem]:
     name = getattr(found, key)
     text = f"`{name}` differs from the name of the file; write `{stem}`, or rename the file"
     return [] if name == stem else [document.wrong((key,), text)]
-
-
-class Declarations(Mapping[str, Found]):
-    """A lazy mapping from file name (without suffix) to declaration; iterating checks all."""
-
-    def __init__(
-        self, files: Iterable[Path], load: Callable[[Sequence[Path]], Mapping[str, Found]]
-    ) -> None:
-        self._files = {path.stem: path for path in files}
-        self._load = load
-        self._read: dict[str, Found] = {}
-
-    def __getitem__(self, name: str) -> Found:
-        if name not in self._read:
-            self._read |= self._load([self._files[name]])
-        return self._read[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._order)
-
-    def __len__(self) -> int:
-        return len(self._files)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._files
-
-    @cached_property
-    def _order(self) -> list[str]:
-        found = self._load(list(self._files.values()))
-        self._read = {**found, **self._read}
-        return list(found)
 
 
 def read_declared(path: Path, model: type[Declared], what: str) -> tuple[Declared, Document]:

@@ -468,15 +468,9 @@ def trains_on_matched(recipe: Recipe) -> bool:
 
 def load_profiles(place: Path | None = None) -> dict[str, Profile]:
     """Read and check every profile in a folder, or a single profile file."""
-    return read_profiles([place] if place and place.is_file() else profile_files(place))
-
-
-def profile_files(folder: Path | None = None) -> list[Path]:
-    place = folder or profiles_dir()
-    return documents.at_least_one(documents.yaml_files(place), [place], "profile")
-
-
-def read_profiles(files: Iterable[Path]) -> dict[str, Profile]:
+    place = place or profiles_dir()
+    found = [place] if place.is_file() else documents.yaml_files(place)
+    files = documents.at_least_one(found, [place], "profile")
     profiles: dict[str, Profile] = {}
     problems: list[documents.Problem] = []
     for document, profile in documents.read_files(files, Profile, problems, "a profile"):

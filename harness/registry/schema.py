@@ -362,19 +362,15 @@ class Table(Strict):
 
     def recipes(self, row: Row) -> Mapping[str, Recipe]:
         """Return a row's distinct recipes by run id, in column order."""
-        if row.id not in self._by_run:
-            # Either one run for all columns, or one named by each column.
-            columns = self.columns if row.run is None else self.columns[-1:]
-            self._by_run[row.id] = {row.run_id(c): self.recipe_of(row, c) for c in columns}
-        return self._by_run[row.id]
+        # Either one run for all columns, or one named by each column.
+        columns = self.columns if row.run is None else self.columns[-1:]
+        return {row.run_id(column): self.recipe_of(row, column) for column in columns}
 
     def read_of(self, row: Row, run_id: str) -> tuple[Column, ...]:
         """Return the columns whose cells in a row belong to a run."""
         if row.run is not None:
             return self.columns
         return tuple(column for column in self.columns if row.run_id(column) == run_id)
-
-    _by_run: dict[str, Mapping[str, Recipe]] = PrivateAttr(default_factory=dict)
 
     def paper_gain(self, row: Row, column: Column) -> float | None:
         """Return the paper's gain over the baseline, to the printed decimals, if printed."""

@@ -19,7 +19,7 @@ from harness.errors import HarnessError, UserError
 from harness.project import work_dir
 from harness.registry import declared
 from harness.registry.declared import all_profiles
-from harness.registry.profile import Profile, table_at
+from harness.registry.profile import table_at
 from harness.registry.schema import Table
 from harness.runtime import EngineOptions
 from harness.runtime.engine import LOCAL

@@ -95,7 +95,7 @@ def test_a_figure_of_which_no_row_can_run_is_reported_and_not_run(
     says: Any, call: Any, monkeypatch: pytest.MonkeyPatch, declared_anew: None
 ) -> None:
     bare = load_profiles()["micro"].model_copy(update={"algorithms": ("rloo",)})
-    monkeypatch.setattr("harness.registry.declared.read_profiles", lambda files: {"micro": bare})
+    monkeypatch.setattr("harness.registry.declared.load_profiles", lambda: {"micro": bare})
     result = call("run", "figure10")
     assert result.exit_code == 2
     assert "`figure10` cannot run on the profile `micro`:\n" in result.stderr
