@@ -20,8 +20,6 @@ from harness.evaluation.benchmarks.alpaca_eval import (
     AlpacaEval,
     in_order,
     preference,
-    read_inputs,
-    read_outputs,
     score_preferences,
 )
 from harness.evaluation.benchmarks.alpaca_package import length_controlled
@@ -75,16 +73,16 @@ def test_the_benchmark_has_805_instructions(data: Path) -> None:
     path = data / "reference_gpt4_1106_preview_outputs.json"
     path.write_text(json.dumps([reference(i) for i in range(804)]))
     with pytest.raises(UserError, match="804 different instructions; AlpacaEval has 805"):
-        read_inputs(data)
+        AlpacaEval.load(data)
 
 
 def test_outputs_in_any_order_get_the_benchmark_s(data: Path) -> None:
-    inputs = read_inputs(data)
+    benchmark = AlpacaEval.load(data)
     shuffled = [own(i) for i in range(805)]
     random.Random(0).shuffle(shuffled)
     path = data / "model_outputs.json"
     path.write_text(json.dumps(shuffled))
-    answers = read_outputs(path, inputs)
+    answers = benchmark.read_answers(path, None)
     assert answers.model == "m"
     texts = [answer.turns[0] for answer in answers.by_prompt.values()]
     assert texts == [own(i)["output"] for i in range(805)]
@@ -94,16 +92,16 @@ def test_an_output_that_is_no_text_is_one_sentence(data: Path) -> None:
     path = data / "model_outputs.json"
     path.write_text(json.dumps([{"instruction": f"instruction {i}"} for i in range(805)]))
     with pytest.raises(UserError, match="Record 1 has the wrong output"):
-        read_outputs(path, read_inputs(data))
+        AlpacaEval.load(data).read_answers(path, None)
 
 
 def test_the_published_outputs_are_read(shared_dir: Path) -> None:
     folder = shared_dir / "benchmarks" / "alpaca_eval"
-    inputs = read_inputs(folder)
+    benchmark = AlpacaEval.load(folder)
     path = folder / "gemma-7b-it" / "model_outputs.json"
-    answers = read_outputs(path, inputs)
+    answers = benchmark.read_answers(path, None)
     assert (answers.model, len(answers.by_prompt)) == ("gemma-7b-it", 805)
-    assert inputs.reference == "gpt4_1106_preview"
+    assert benchmark.own_anchor().model == "gpt4_1106_preview"
 
 
 @pytest.mark.skipif(INSTALLED, reason="the extra `alpaca` is installed")

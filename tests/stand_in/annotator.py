@@ -35,10 +35,7 @@ class Ranked(alpaca_eval.AlpacaEval):
 
     name = "ranked"
     package = None  # type: ignore[assignment]
-
-    @classmethod
-    def read_files(cls, data: Path) -> alpaca_eval.AlpacaEvalFiles:
-        return alpaca_eval.read_inputs(data, count=None)
+    instructions = None
 
     @classmethod
     def scored_with(cls, data: Path, judge: str) -> dict[str, Json]:
@@ -66,7 +63,7 @@ class Ranked(alpaca_eval.AlpacaEval):
             {
                 "instruction": question.turns[0],
                 "output_1": str(reference["output"]),
-                "generator_1": self.inputs.reference,
+                "generator_1": self.own_anchor().model,
                 "output_2": answers.by_prompt[question.prompt_id].turns[0],
                 "preference": outcome.result and preference(outcome.result[0], item.shown == "own"),
                 "generator_2": answers.model,

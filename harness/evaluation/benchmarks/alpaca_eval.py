@@ -78,10 +78,6 @@ class AlpacaEvalFiles:
     questions: tuple[files.Question, ...]
     references: tuple[files.Record, ...]
 
-    @property
-    def reference(self) -> str:
-        return str(self.references[0].get("generator", "reference"))
-
 
 class _Output(files.Published):
     instruction: str
@@ -99,6 +95,7 @@ class AlpacaEval(Benchmark):
     model_field = "generator_2"
     package = "alpaca-eval"
     reply_tokens = 40  # a ranking of two, as JSON
+    instructions: ClassVar[int | None] = alpaca_package.INSTRUCTIONS
     homes = (
         files.HomeFile(
             REFERENCES,
@@ -116,7 +113,16 @@ class AlpacaEval(Benchmark):
 
     @classmethod
     def read_files(cls, data: Path) -> AlpacaEvalFiles:
-        return read_inputs(data)
+        path = files.locate(data, REFERENCES, "AlpacaEval's reference outputs")
+        records = files.read_records(path)
+        texts = [output.instruction for output in files.read_as(_Output, records)]
+        wanted = cls.instructions or len(texts)
+        if len(set(texts)) != wanted or len(texts) != wanted:
+            raise UserError(
+                f"{path} has {len(set(texts))} different instructions; AlpacaEval has {wanted}"
+            )
+        questions = (files.Question(str(i), "", (text,)) for i, text in enumerate(texts))
+        return AlpacaEvalFiles(tuple(questions), tuple(records))
 
     @classmethod
     def read_questions(cls, data: Path) -> tuple[files.Question, ...]:
@@ -149,10 +155,16 @@ class AlpacaEval(Benchmark):
     def own_anchor(self) -> files.Answers:
         outputs = zip(self.questions, self.inputs.references, strict=True)
         said = {q.prompt_id: files.Answer((str(record["output"]),)) for q, record in outputs}
-        return files.Answers(self.inputs.reference, said)
+        return files.Answers(str(self.inputs.references[0].get("generator", "reference")), said)
 
     def read_answers(self, path: Path, model: str | None) -> files.Answers:
-        return read_outputs(path, self.inputs, model)
+        """Read one model's outputs, in any order, and put them in the benchmark's."""
+        records = files.read_records(path)
+        name = model or str(records[0].get("generator", path.stem))
+        rows = in_order(records, name, [question.turns[0] for question in self.questions])
+        outputs = [files.Answer((it.output,)) for it in files.read_as(_Output, rows)]
+        ids = [question.prompt_id for question in self.questions]
+        return files.Answers(name, dict(zip(ids, outputs, strict=True)))
 
     def requests(self, answers: files.Answers, judge: ServedModel) -> list[JudgeRequest]:
         """Return one request per instruction, except where the two outputs are equal."""
@@ -223,30 +235,6 @@ class AlpacaEval(Benchmark):
                 self.questions, self.inputs.references, theirs, own, strict=True
             )
         ]
-
-
-def read_inputs(data: Path, count: int | None = alpaca_package.INSTRUCTIONS) -> AlpacaEvalFiles:
-    """Read the reference outputs from a folder; unless None, `count` is the required number."""
-    path = files.locate(data, REFERENCES, "AlpacaEval's reference outputs")
-    records = files.read_records(path)
-    texts = [output.instruction for output in files.read_as(_Output, records)]
-    wanted = len(texts) if count is None else count
-    if len(set(texts)) != wanted or len(texts) != wanted:
-        raise UserError(
-            f"{path} has {len(set(texts))} different instructions; AlpacaEval has {wanted}"
-        )
-    questions = (files.Question(str(i), "", (text,)) for i, text in enumerate(texts))
-    return AlpacaEvalFiles(tuple(questions), tuple(records))
-
-
-def read_outputs(path: Path, inputs: AlpacaEvalFiles, model: str | None = None) -> files.Answers:
-    """Read one model's outputs, in any order, and put them in the benchmark's."""
-    records = files.read_records(path)
-    name = model or str(records[0].get("generator", path.stem))
-    rows = in_order(records, name, [question.turns[0] for question in inputs.questions])
-    outputs = [files.Answer((it.output,)) for it in files.read_as(_Output, rows)]
-    ids = [question.prompt_id for question in inputs.questions]
-    return files.Answers(name, dict(zip(ids, outputs, strict=True)))
 
 
 def in_order(
