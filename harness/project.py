@@ -24,11 +24,8 @@ _MARK = "experiments/paper.yaml"
 
 def checkout() -> Path | None:
     """Return the current folder's checkout, else the one this code runs from, or None."""
-    return _entered(_current()) or own_checkout()
-
-
-def own_checkout() -> Path | None:
-    return PACKAGE.parent if _is_checkout(PACKAGE.parent) else None
+    own = PACKAGE.parent if _is_checkout(PACKAGE.parent) else None
+    return _entered(_current()) or own
 
 
 def project_root() -> Path:

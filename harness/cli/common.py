@@ -295,25 +295,19 @@ def note(message: str) -> None:
     sys.stderr.write(printable(f"harness: {message}\n"))
 
 
-@contextmanager
-def writing(output: Path) -> Iterator[Path]:
-    """Yield the absolute output path; OS errors become a UserError."""
+def save(text: str, output: Path) -> None:
+    """Write a file atomically, and say where it is; OS errors become a UserError."""
+    from harness.runtime.files import explained, write_whole
+
     try:
         path = output.expanduser().absolute()
         if path.exists() and not (path.is_file() or path.is_dir()):
             raise UserError(f"`--output {output}` is a device or a pipe; name a file or a folder")
-        yield path
+        with explained(f"writing {path.name}", path.parent):
+            write_whole(path, text)
     except (OSError, RuntimeError, ValueError) as error:  # no user behind `~`; `/` has no name
         why = reason_of(error)
         raise UserError(f"`--output {output}` cannot be written: {why}; name another") from error
-
-
-def save(text: str, output: Path) -> None:
-    """Write a file atomically, and say where it is."""
-    from harness.runtime.files import explained, write_whole
-
-    with writing(output) as path, explained(f"writing {path.name}", path.parent):
-        write_whole(path, text)
     note(f"written to {path}")
 
 

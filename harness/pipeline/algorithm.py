@@ -60,7 +60,6 @@ from harness.registry.recipe import (
     Online,
     Recipe,
     RewardRole,
-    budget_taken,
     evolves_online,
 )
 from harness.registry.schema import RowKind
@@ -438,9 +437,11 @@ def _marks(
 
 
 def whole_budget(online: Online, hyper: OnlineTraining, x: int, unit: Budget) -> int:
+    """Return what a pass over the prompts uses; assumes rollouts of half `max_new_tokens`."""
     prompts = online.size * x
-    steps = prompts // online.minibatch
-    return budget_taken(unit, steps, prompts * hyper.rollouts, hyper.max_new_tokens)
+    rollouts = prompts * hyper.rollouts
+    tokens = rollouts * hyper.max_new_tokens // 2
+    return {"steps": prompts // online.minibatch, "rollouts": rollouts, "tokens": tokens}[unit]
 
 
 def segment_steps(online: Online, hyper: OnlineTraining, x: int) -> int:

@@ -428,11 +428,10 @@ def _study_unsupported(table: Table, profile: Profile, rows: Sequence[Row] | Non
 
 def roles_of(recipe: Recipe) -> list[RewardRole]:
     """Return the reward roles a recipe needs; none for the base model."""
-    if recipe.algorithm is None:
-        return []
-    if recipe.online is not None:
-        return [recipe.reward_model, *recipe.canonical().get("informativeness_reward_model", [])]
-    annotate = [recipe.reward_model_at(i) for i in range(1, len(recipe.chain) + 1)]
+    if recipe.is_online:
+        annotate = [recipe.reward_model]
+    else:
+        annotate = [recipe.reward_model_at(i) for i in range(1, len(recipe.chain) + 1)]
     return [*annotate, *recipe.canonical().get("informativeness_reward_model", [])]
 
 

@@ -123,12 +123,6 @@ SelectorName = Annotated[str, one_of(SELECTORS)]
 Budget = Literal["steps", "rollouts", "tokens"]
 
 
-def budget_taken(budget: Budget, steps: int, rollouts: int, max_new_tokens: int) -> int:
-    """Return how much of a budget some steps use; assumes rollouts of half `max_new_tokens`."""
-    tokens = rollouts * max_new_tokens // 2
-    return {"steps": steps, "rollouts": rollouts, "tokens": tokens}[budget]
-
-
 class League(Strict):
     """How one of several selectors chooses prompts from a shared pool, until a budget is spent."""
 

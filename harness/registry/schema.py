@@ -265,11 +265,6 @@ class Table(Strict):
         return self.title if self.source is None else f"Table {self.source.table}: {self.title}"
 
     @property
-    def named(self) -> str:
-        """Its name in a sentence: `table 2`, or the id for a table of ours."""
-        return self.id if self.source is None else f"table {self.source.table}"
-
-    @property
     def place(self) -> str:
         """Where the paper prints the table, in words, or that it is ours."""
         if self.source is None:

@@ -25,7 +25,7 @@ from harness.pipeline.estimate import timings_of
 from harness.project import store_dir, work_dir
 from harness.registry.declared import all_profiles
 from harness.registry.profile import Profile, unsupported
-from harness.report.sweep import SweepReport
+from harness.report.sweep import SweepReport, winner_scores
 from harness.runtime import Engine, EngineOptions, Event, Plan, Stage, Store
 from harness.runtime.engine import LOCAL
 from harness.runtime.files import hold
@@ -50,8 +50,8 @@ from harness.sweep.study import (
     Note,
     find_study,
     open_study,
+    pareto_front,
     point_of,
-    report_of,
     storage_file,
     study_name,
     study_names,
@@ -282,9 +282,30 @@ def trial_records(order: Order, study: optuna.Study) -> list[Record]:
 
 def stored_report(order: Order) -> SweepReport:
     """Return a sweep's report from what is stored, computing nothing."""
+    sweep, profile = order.sweep, order.profile
     study = find_study(order.study, order.file)
-    scores = final_scores(_final_runs(order, study), Store(store_dir()))
-    return report_of(order.sweep, order.profile, order.study, study, scores)
+    trials = trials_of(sweep, study)
+    best = winner_of(sweep, trials)
+    measured = final_scores(_final_runs(order, study), Store(store_dir()))
+    return SweepReport(
+        name=sweep.name,
+        question=" ".join(sweep.question.split()),
+        profile=profile.name,
+        scale=profile.scale,
+        study=order.study,
+        space={path: tuple(parameter.values()) for path, parameter in sweep.space.items()},
+        objectives=sweep.objectives,
+        sampler=f"{sweep.sampler.kind}, seed {sweep.sampler.seed}",
+        seeds=sweep.seeds,
+        result_seeds=sweep.result.seeds,
+        target=sweep.target(),
+        counted=len(trials),
+        trials=tuple(trial_line(sweep, trial) for trial in trials),
+        winner=None if best is None else best.number,
+        pareto=pareto_front(sweep, study) if len(sweep.objectives) > 1 else None,
+        benchmarks=winner_scores(measured, sweep.name, sweep.result.seeds, tuple(profile.scores)),
+        measured=measured,
+    )
 
 
 def sync_sweeps(warn: Say) -> dict[str, Counter[str]]:

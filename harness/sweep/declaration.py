@@ -103,11 +103,9 @@ class Parameter(Strict):
         """Return all values of a finite parameter, or the bounds and some points in between."""
         if self.suggest_categorical is not None:
             return self.suggest_categorical.choices
-        if self.suggest_int is not None:
-            whole = self.suggest_int
-            return tuple(range(whole.low, whole.high + 1, whole.step))
-        assert self.suggest_float is not None
-        low, high, step = self.suggest_float.low, self.suggest_float.high, self.suggest_float.step
+        span = self.suggest_float or self.suggest_int
+        assert span is not None
+        low, high, step = span.low, span.high, span.step
         if step is None:
             # Odd fractions, to catch settings that must come out as whole numbers.
             between = (low + (high - low) * share for share in (0.237, 0.5, 0.789))

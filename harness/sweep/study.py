@@ -20,8 +20,7 @@ from optuna.trial import FrozenTrial, TrialState
 from harness.project import sweeps_dir
 from harness.registry.objective import Scalar
 from harness.registry.profile import Profile
-from harness.report.scores import Measured
-from harness.report.sweep import SweepReport, SweepTrial, winner_scores
+from harness.report.sweep import SweepTrial
 from harness.runtime.stage import Json, fingerprint_of
 from harness.sweep.declaration import Sweep
 from harness.sweep.space import base_candidate, grid, validation_runs
@@ -129,37 +128,6 @@ def trials_of(sweep: Sweep, study: optuna.Study | None) -> list[FrozenTrial]:
     """Return the trials that came to an end of their own."""
     known = [] if study is None else study.get_trials(deepcopy=False)
     return [trial for trial in known if trial.state.is_finished() and not _was_stopped(trial)]
-
-
-def report_of(
-    sweep: Sweep,
-    profile: Profile,
-    name: str,
-    study: optuna.Study | None,
-    measured: Measured,
-) -> SweepReport:
-    """Return a sweep's report so far; `study` is None if it has not been started."""
-    trials = trials_of(sweep, study)
-    best = winner_of(sweep, trials)
-    return SweepReport(
-        name=sweep.name,
-        question=" ".join(sweep.question.split()),
-        profile=profile.name,
-        scale=profile.scale,
-        study=name,
-        space={path: tuple(parameter.values()) for path, parameter in sweep.space.items()},
-        objectives=sweep.objectives,
-        sampler=f"{sweep.sampler.kind}, seed {sweep.sampler.seed}",
-        seeds=sweep.seeds,
-        result_seeds=sweep.result.seeds,
-        target=sweep.target(),
-        counted=len(trials),
-        trials=tuple(trial_line(sweep, trial) for trial in trials),
-        winner=None if best is None else best.number,
-        pareto=pareto_front(sweep, study) if len(sweep.objectives) > 1 else None,
-        benchmarks=winner_scores(measured, sweep.name, sweep.result.seeds, tuple(profile.scores)),
-        measured=measured,
-    )
 
 
 def trial_line(sweep: Sweep, trial: FrozenTrial) -> SweepTrial:

@@ -20,7 +20,7 @@ from mlflow import MlflowClient
 from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, Run, RunTag, ViewType
 
 from harness.tracking import record as records
-from harness.tracking.record import DIGEST, ID, MetricValue, Record, TrackingError, metric_name
+from harness.tracking.record import DIGEST, ID, Record, TrackingError, metric_name
 
 Change: TypeAlias = Literal["created", "updated", "replaced", "unchanged"]
 
@@ -142,7 +142,10 @@ class TrackingServer:
             self._client.set_terminated(run_id, record.status, record.end_ms)
             self._client.log_batch(
                 run_id,
-                metrics=[_metric(value) for value in record.all_metrics()],
+                metrics=[
+                    Metric(metric_name(it.name), it.value, it.ms, it.step)
+                    for it in record.all_metrics()
+                ],
                 params=[Param(*it) for it in sorted(record.params.items() - held.params.items())],
                 tags=[RunTag(*tag) for tag in sorted(tags.items() - held.tags.items())]
                 + [RunTag(DIGEST, record.digest)],
@@ -167,10 +170,6 @@ class TrackingServer:
             if files:
                 self._client.log_artifacts(run_id, folder)
         return {"mlflow.loggedArtifacts": json.dumps(tables)} if tables else {}
-
-
-def _metric(found: MetricValue) -> Metric:
-    return Metric(metric_name(found.name), found.value, found.ms, found.step)
 
 
 def _input(dataset: records.Dataset) -> DatasetInput:
