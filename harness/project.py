@@ -34,17 +34,14 @@ def project_root() -> Path:
 
 
 def declaration_dirs() -> list[Path]:
-    """Return the folders whose YAML files declare the paper's tables."""
     return [project_root() / "experiments", project_root() / "ablations"]
 
 
 def figures_dir() -> Path:
-    """Return the folder whose YAML files declare the paper's figures."""
     return project_root() / "experiments" / "figures"
 
 
 def profiles_dir() -> Path:
-    """Return the folder whose YAML files declare the profiles."""
     return PACKAGE / "profiles"
 
 
@@ -90,7 +87,6 @@ def sweeps_dir() -> Path:
 
 
 def evaluations_dir() -> Path:
-    """Return the folder of evaluations of real models."""
     return work_dir() / "evaluations"
 
 

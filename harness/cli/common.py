@@ -116,16 +116,17 @@ FullOption = Annotated[
 JsonOption = Annotated[bool, option("--json", None, "Print JSON and nothing else.")]
 
 
+ANY_TABLE = argument(
+    "TABLE",
+    "A table or figure (`harness list` names them), a YAML file, `all-offline` or `all`.",
+    default=False,
+    autocompletion=complete_tables,
+)
+
+
 @dataclass(frozen=True)
 class RunArguments:
-    table: Annotated[
-        str,
-        argument(
-            "TABLE",
-            "A table or figure (`harness list` names them), a YAML file, `all-offline` or `all`.",
-            autocompletion=complete_tables,
-        ),
-    ]
+    table: Annotated[str, ANY_TABLE]
     profile: ProfileOption = DEFAULT_PROFILE
     rows: RowsOption = None
     seeds: Annotated[str, option("--seeds", "IDS", "Seeds, as `0`, `0,2` or `0-4`.")] = (

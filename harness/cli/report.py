@@ -28,15 +28,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(rich_markup_mode=None)
 
-AnyTableArgument = Annotated[
-    str | None,
-    common.argument(
-        "TABLE",
-        "A table or figure (`harness list` names them), a YAML file, `all-offline` or `all`.",
-        default=False,
-        autocompletion=common.complete_tables,
-    ),
-]
+AnyTableArgument = Annotated[str | None, common.ANY_TABLE]
 AllOption = Annotated[bool, common.option("--all", None, "Report every table.")]
 FormatOption = Annotated[
     Format | None,

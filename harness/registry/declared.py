@@ -148,16 +148,9 @@ def _cells(document: Document, table: Table, problems: list[Problem]) -> list[Ce
     """Resolve every cell's recipe, appending any problems with recipes."""
     cells: list[Cell] = []
     used: set[Loc] = set()
-    seen: set[tuple[int, str | None, int | None]] = set()
     whole = True
     for i, row in enumerate(table.rows):
         for j, column in enumerate(table.columns):
-            run = row.run or (row.run_by_column or {}).get(column.id)
-            # Columns without their own settings share a row's recipe.
-            known = i, run, j if column.recipe else None
-            if known in seen:
-                continue
-            seen.add(known)
             places: list[Loc] = [("rows", i, "recipe"), ("columns", j, "recipe"), ("recipe",)]
             try:
                 recipe = table.recipe_of(row, column)

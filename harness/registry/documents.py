@@ -112,7 +112,6 @@ class Problem:
         object.__setattr__(self, "message", in_a_line(self.message))
 
     def __str__(self) -> str:
-        """Return the problem as `file:line: message`."""
         return f"{self.file}:{self.line}: {self.message}"
 
 
@@ -136,7 +135,6 @@ class Document:
 
     @property
     def name(self) -> str:
-        """The file's path, relative to the project root if inside it."""
         return display_path(self.path)
 
     @cached_property

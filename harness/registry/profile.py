@@ -162,7 +162,6 @@ class BenchmarkSettings(Strict):
         return not set(PROMPT_SCORES).isdisjoint(self.columns)
 
     def items_of(self, score: str) -> int:
-        """Return the number of prompts or conversations behind a score."""
         return self.items if isinstance(self.items, int) else self.items[score]
 
 
@@ -326,22 +325,19 @@ def unsupported(recipe: Recipe, columns: Iterable[Column], profile: Profile) -> 
         need("iterations of the kind", (a for a in recipe.chain if a not in controls), profile.arms)
         need("training mode", [recipe.train], profile.train_modes)
     embedded = profile.in_embedded_world
-    reasons += [
-        f"{name} has no {what}"
-        for lacks, what in (
-            (recipe.rewriter and not profile.rewriter, "rewriter"),
-            (trains_on_matched(recipe) and profile.prompts.matched is None,
-             "prompts matched to the hard benchmark"),
-            ("off_target" in recipe.chain
-             and not (embedded or profile.prompts.source == INSTRUCTIONS),
-             "prompts that are off target"),
-            (asks_oracle(recipe) and not embedded
-             and (profile.selection.oracle_answers is None or recipe.is_online),
-             f"oracle to choose prompts{' online' * recipe.is_online}"),
-            (recipe.creator.reach is not None and not embedded, "creator whose reach can be set"),
-        )
-        if lacks
-    ]  # fmt: skip
+    if recipe.rewriter and not profile.rewriter:
+        reasons.append(f"{name} has no rewriter")
+    if trains_on_matched(recipe) and profile.prompts.matched is None:
+        reasons.append(f"{name} has no prompts matched to the hard benchmark")
+    if "off_target" in recipe.chain and not profile.has_own_prompts:
+        reasons.append(f"{name} has no prompts that are off target")
+    if asks_oracle(recipe) and not embedded:
+        if recipe.is_online:
+            reasons.append(f"{name} has no oracle to choose prompts online")
+        elif profile.selection.oracle_answers is None:
+            reasons.append(f"{name} has no oracle to choose prompts")
+    if recipe.creator.reach is not None and not embedded:
+        reasons.append(f"{name} has no creator whose reach can be set")
     human = human_prompts(recipe)
     if human > profile.prompts.available:
         reasons.append(

@@ -178,7 +178,7 @@ class Hardware(Strict):
         """Return an algorithm's micro-batch, or None if only others have one."""
         if isinstance(self.micro_batch, int):
             return self.micro_batch
-        return {str(name): size for name, size in self.micro_batch.items()}.get(algorithm)
+        return self.micro_batch.get(algorithm)
 
     def numerics(self, dtype: str) -> dict[str, Any]:
         """Return what affects the results of offline training, for its stage's identity."""
