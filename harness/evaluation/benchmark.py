@@ -160,12 +160,6 @@ class Benchmark(ABC):
         questions: tuple[files.Question, ...] = self.inputs.questions
         return questions
 
-    @property
-    def references(self) -> dict[str, str]:
-        """First-turn anchor answers by question id; empty without an anchor."""
-        anchor = {} if self.anchor is None else self.anchor.by_prompt
-        return {prompt_id: answer.turns[0] for prompt_id, answer in anchor.items()}
-
     def own_anchor(self) -> files.Answers | None:
         """Return the anchor answers that ship with the benchmark, or None."""
         return None

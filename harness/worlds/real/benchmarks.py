@@ -125,18 +125,9 @@ def benchmark_of_identity(identity: str) -> Benchmark:
 
 
 def questions_of(identity: str) -> list[Item]:
-    """Return a benchmark's questions in order, with its reference answers."""
-    benchmark = benchmark_of_identity(identity)
-    references = benchmark.references
     return [
-        Item(
-            q.prompt_id,
-            q.category,
-            q.turns[0],
-            q.turns[1] if len(q.turns) > 1 else None,
-            references.get(q.prompt_id),
-        )
-        for q in benchmark.questions
+        Item(q.prompt_id, q.category, q.turns[0], q.turns[1] if len(q.turns) > 1 else None)
+        for q in benchmark_of_identity(identity).questions
     ]
 
 
