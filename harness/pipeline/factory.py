@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from harness.errors import UserError
 from harness.registry.profile import REWARD_JUDGE, Profile
-from harness.registry.recipe import RewardRole
+from harness.registry.recipe import RewardRole, small
 from harness.registry.serving import ServedRole, variable
 from harness.runtime import Engine, Plan, Store
 from harness.runtime.crew import Need, Needs
@@ -266,7 +266,7 @@ class StageFactory:
         inputs = {"prompts": prompts, **self.with_policy(settings, policy)}
         completions = self.stage("generate", settings, inputs, label)
         annotating: dict[str, Json] = {}
-        if role in ("pairwise", "pairwise_large"):
+        if small(role) == "pairwise":
             annotating["rewards"] = "win_probability"
         if self.profile.dtype != "float32":
             annotating["dtype"] = self.profile.dtype

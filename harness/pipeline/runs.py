@@ -27,7 +27,7 @@ from harness.registry.profile import (
     table_unsupported,
 )
 from harness.registry.recipe import Recipe
-from harness.registry.schema import Column, Row, RowKind, Table
+from harness.registry.schema import Row, RowKind, Table
 from harness.runtime import Store
 from harness.runtime.stage import Stage
 from harness.worlds import Topics
@@ -52,9 +52,6 @@ class TableRuns:
     @property
     def row_ids(self) -> list[str]:
         return [row.id for row in self.rows]
-
-    def behind(self, row: Row, column: Column) -> list[Run]:
-        return self.of(row.run_id(column))
 
     def of(self, run_id: str) -> list[Run]:
         return [self.runs[run_id, seed] for seed in self.seeds]

@@ -99,7 +99,7 @@ def _cell(
     makers: Callable[[str], dict[str, tuple[str, ...]]],
 ) -> Cell:
     score, measured = column.reads, scores.measured
-    benchmark, behind = benchmark_of(table_runs.profile, score), table_runs.behind(row, column)
+    benchmark, behind = benchmark_of(table_runs.profile, score), table_runs.of(row.run_id(column))
     state: State = "not_available"
     reason, judge, judged = None, None, []
     if benchmark is not None:

@@ -147,7 +147,7 @@ def run_sweep(
         study, mlflow = open_study(sweep, order.study), Mlflow(work_dir(), warn)
 
         def ended() -> int:
-            return len(trials_of(sweep, study))
+            return len(trials_of(study))
 
         def tell(study: optuna.Study, trial: optuna.trial.FrozenTrial) -> None:
             mlflow.attempt(lambda: trial_records(order, study))
@@ -183,7 +183,7 @@ def run_sweep(
 
 def _final_runs(order: Order, study: optuna.Study | None) -> tuple[Run, ...]:
     """Return the runs of the winner and the base recipe; none while no trial is complete."""
-    best = winner_of(order.sweep, trials_of(order.sweep, study))
+    best = winner_of(order.sweep, trials_of(study))
     return () if best is None else final_runs(order.sweep, order.profile, point_of(best))
 
 
@@ -276,7 +276,7 @@ def trial_records(order: Order, study: optuna.Study) -> list[Record]:
             trial_line(sweep, trial),
             candidate(sweep, profile, point_of(trial)).recipe.canonical(),
         )
-        for trial in trials_of(sweep, study)
+        for trial in trials_of(study)
     ]
 
 
@@ -284,7 +284,7 @@ def stored_report(order: Order) -> SweepReport:
     """Return a sweep's report from what is stored, computing nothing."""
     sweep, profile = order.sweep, order.profile
     study = find_study(order.study, order.file)
-    trials = trials_of(sweep, study)
+    trials = trials_of(study)
     best = winner_of(sweep, trials)
     measured = final_scores(_final_runs(order, study), Store(store_dir()))
     return SweepReport(

@@ -124,7 +124,7 @@ def point_of(trial: FrozenTrial | optuna.Trial) -> dict[str, Scalar]:
     }
 
 
-def trials_of(sweep: Sweep, study: optuna.Study | None) -> list[FrozenTrial]:
+def trials_of(study: optuna.Study | None) -> list[FrozenTrial]:
     """Return the trials that came to an end of their own."""
     known = [] if study is None else study.get_trials(deepcopy=False)
     return [trial for trial in known if trial.state.is_finished() and not _was_stopped(trial)]

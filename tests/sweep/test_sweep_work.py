@@ -153,7 +153,7 @@ def test_a_killed_trial_is_queued_once_however_often_the_study_is_opened() -> No
         study = opened(sweep)
         waiting = [trial for trial in study.trials if trial.state == TrialState.WAITING]
         assert [trial.system_attrs["fixed_params"] for trial in waiting] == [point]
-        assert trials_of(sweep, study) == []
+        assert trials_of(study) == []
 
 
 def test_other_settings_make_another_study() -> None:
