@@ -262,11 +262,11 @@ def test_a_draw_is_half_a_win_written_either_way() -> None:
     )
 
 
-def test_what_is_no_preference_or_was_never_judged_is_counted_and_left_out() -> None:
+def test_what_is_no_preference_is_counted_and_left_out() -> None:
     score = scored(2, None, float("nan"), 3, -1, 1)
     assert score.scores["win_rate"] == pytest.approx(50.0)
     assert (score.n, score.n_missing) == (2, 4)
-    score = score_preferences([preference("b", 2.0)], "m", prompts=["a", "b"])
+    score = score_preferences([preference("a", None), preference("b", 2.0)], "m")
     assert (score.prompts, score.n, score.n_missing) == (("a", "b"), 1, 1)
     assert score.scores["win_rate"] == 100.0
 

@@ -278,13 +278,10 @@ def preference(prompt_id: str, value: float | None) -> Judgment:
 
 
 def score_preferences(
-    preferences: Iterable[Judgment],
-    model: str,
-    prompts: Sequence[str] | None = None,
-    lengths: Mapping[str, float] | None = None,
+    preferences: Iterable[Judgment], model: str, lengths: Mapping[str, float] | None = None
 ) -> Evaluation:
-    """Score one model's preferences, in percent; of `prompts`, those without count as missing."""
-    found = tally(preferences, prompts)
+    """Score one model's preferences, in percent; with `lengths`, also at equal ones."""
+    found = tally(preferences)
     valid = found.weight > 0
     if not valid.any():
         raise HarnessError(

@@ -101,8 +101,7 @@ def judge_alpaca_eval(items: Sequence[Item], answers: Answers) -> Judged:
         preferences.append(alpaca_eval.preference(item.item_id, value))
         lengths[item.item_id] = float(longer)
         judgments.append(_judgment(item, 1, repr(value), ours))
-    ids = [item.item_id for item in items]
-    return judgments, alpaca_eval.score_preferences(preferences, MODEL, ids, lengths)
+    return judgments, alpaca_eval.score_preferences(preferences, MODEL, lengths)
 
 
 def judge_mt_bench(items: Sequence[Item], answers: Answers) -> Judged:
