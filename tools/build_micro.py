@@ -84,7 +84,7 @@ from harness.worlds.embedded.training import (
     reproducible,
     resize_names,
 )
-from harness.worlds.profile_freeze import freeze_world
+from harness.worlds.freeze import freeze_world
 
 SEED = 0  # seed of the shipped world
 POOL = 2400

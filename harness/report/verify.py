@@ -112,7 +112,7 @@ def verify_findings(results_dir: Path) -> None:
 
 def verify_freeze(origins: Mapping[str, Any]) -> None:
     """Check that our worlds were frozen before an eva metric chose any prompts in them."""
-    from harness.worlds.profile_freeze import freeze_of
+    from harness.worlds.freeze import freeze_of
 
     profiles = all_profiles()
     for name in dict.fromkeys(place.partition("/")[0] for place in origins):

@@ -9,23 +9,48 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
+from harness.errors import UserError
 from harness.eva.evolving import Prompt, Rewriter, evolve
 from harness.eva.informativeness import informativeness, select, weights
 from harness.eva.pairs import best_against_worst, mix
-from harness.registry.profile import Profile
+from harness.registry.profile import INSTRUCTIONS, WORLD, Profile
+from harness.registry.recipe import Choice, Reach
+from harness.worlds.embedded import choosing, files, texts
+from harness.worlds.embedded import language as lang
+from harness.worlds.embedded.creator import METHODS, EmbeddedCreator
+from harness.worlds.embedded.judge import JUDGES, GivenAnswer
+from harness.worlds.instructions import creator as instructions
+from harness.worlds.instructions.creator import RuleCreator
+from harness.worlds.instructions.kinds import KINDS
+from harness.worlds.instructions.rules import RULES, task_of
+from harness.worlds.instructions.tasks import PARTS, prompts
+from harness.worlds.instructions.weights import identity
 
 FROZEN = "frozen.json"
 
+SAMPLED = 200
+"""Number of prompts rewritten, chosen from and rewarded, and of benchmark items judged."""
+
 SIZES = ("x", "generation", "pairs", "selection", "training")
 """The parts of a profile that determine numbers, besides the world's files."""
+
+NOT_EMBEDDED = {
+    "pairs": {"open_cut"},
+    "selection": {"oracle_answers"},
+    "training": {"rloo": {"micro_batch"}},
+}
+"""Settings that came after the embedded world's freeze, for others; at `micro` without effect."""
+
+METRICS = ("a_min", "a_avg", "a_dis", "var", "mean", "mean_inv", "a_min_inv", "uniform")
 
 
 @dataclass(frozen=True)
@@ -39,28 +64,118 @@ class Freeze:
         return sorted(name for name in {*self.parts, *now} if self.parts.get(name) != now.get(name))
 
 
-def digest(data: Any) -> str:
-    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
+def freeze_world(profile: Profile) -> Freeze:
+    """Write down what decides the numbers of a profile's world, before any row of eva is run."""
+    covered = _covered(profile)
+    if covered is None:
+        raise UserError(f"the prompts of `{profile.name}` are not of a world of this project")
+    folder, parts = covered
+    made = Freeze(datetime.now(UTC).isoformat(timespec="seconds"), parts(profile))
+    text = json.dumps(vars(made), indent=1, sort_keys=True) + "\n"
+    (folder / FROZEN).write_text(text, encoding="utf-8")
+    return made
 
 
-def sizes(profile: Profile, others: Any = None) -> dict[str, str]:
+def freeze_of(profile: Profile) -> tuple[Freeze, dict[str, str]] | None:
+    """Return the freeze of a profile's world and its parts as they are now; None if not frozen."""
+    covered = _covered(profile)
+    if covered is None or not (covered[0] / FROZEN).exists():
+        return None
+    folder, parts = covered
+    return Freeze(**json.loads((folder / FROZEN).read_text(encoding="utf-8"))), parts(profile)
+
+
+def _covered(profile: Profile) -> tuple[Path, Callable[[Profile], dict[str, str]]] | None:
+    """Return the folder of a world's freeze, and what it covers; None for prompts of others."""
+    if profile.prompts.source == WORLD:
+        return files.folder(), embedded_parts
+    if profile.prompts.source == INSTRUCTIONS:
+        return Path(instructions.__file__).parent, instruction_parts
+    return None
+
+
+def embedded_parts(profile: Profile) -> dict[str, str]:
+    card, folder = files.card(), files.folder()
+    human = texts.read_prompts(folder / card.assets["prompts"]["path"])[:SAMPLED]
+    # Synthetic accuracies: 0.0 to 0.9 in steps of 0.1, cycling over the names by rank.
+    taught = choosing.taught_by_name({name: at % 10 / 10 for at, name in enumerate(texts.RANKED)})
+    names = [choosing.names_of(text) for text in human]
+    own = METHODS["evol_instruct"]
+    creators = {
+        **{f"creator {name}": EmbeddedCreator(METHODS[name], "topic") for name in METHODS},
+        **{f"reach {reach}": EmbeddedCreator(own, reach) for reach in get_args(Reach)},
+    }
+    chosen = {
+        choice: choosing.choose(names, taught, SAMPLED // 4, choice) for choice in get_args(Choice)
+    }
+    judged = {name: _judged(name, folder / card.assets[name]["path"]) for name in JUDGES}
+    return {
+        **{f"file {name}": asset["sha256"] for name, asset in card.assets.items()},
+        **{name: _rewrites(human, creator) for name, creator in creators.items()},
+        **{f"oracle {choice}": _digest(places) for choice, places in chosen.items()},
+        **{f"judge {name}": _digest(judgments) for name, judgments in judged.items()},
+        **_sizes(profile, NOT_EMBEDDED),
+        **_method(),
+    }
+
+
+def _judged(name: str, path: Path) -> list[str]:
+    """Return a judge's replies when every third item, and the two after it, get its answer."""
+    items = texts.read_items(path)[:SAMPLED]
+    tasks = [lang.parse(item.turn_1) for item in items]
+    right = [lang.write_list(task.answer()) for task in tasks if task is not None]
+    answers = {
+        (item.item_id, turn): GivenAnswer(right[at - at % 3], 1)
+        for at, item in enumerate(items)
+        for turn in (1, 2)
+    }
+    judgments, _ = JUDGES[name](items, answers)
+    # Keep six decimals of a preference: the last digits differ between processors.
+    return [re.sub(r"(\.\d{6})\d+", r"\1", judgment["reply"]) for judgment in judgments]
+
+
+def instruction_parts(profile: Profile) -> dict[str, str]:
+    human, methods = prompts("prompts", SAMPLED), instructions.METHODS
+    return {
+        **{f"prompts {name}": _digest(prompts(name, 10 * SAMPLED)) for name in PARTS},
+        **{f"creator {name}": _rewrites(human, RuleCreator(methods[name])) for name in methods},
+        "rewards": _digest([RULES.score(prompt, _answers(prompt)) for prompt in human]),
+        "policy": identity(),
+        **_sizes(profile),
+        **_method(),
+    }
+
+
+def _answers(prompt: str) -> list[str]:
+    """Return answers that follow some kinds of instruction each, about the prompt's subject."""
+    about = f"This is a short text about {task_of(prompt).subject} and little else."
+    return [
+        about,
+        about.lower(),
+        about.upper(),
+        f'"{about}"',
+        f"Well, {about}! Is it good? P.S. It is very good.",
+        f"<<Title>>\n* one *thing*\n* [name] {about}\n***\nThe end.",
+        f"Section 1\n{about}\nSection 2\n{about}",
+        " ".join(str(value) for kind in KINDS.values() for value in kind.values) + f" {about}",
+    ]
+
+
+def _rewrites(human: Sequence[str], creator: Rewriter) -> str:
+    """Return the digest of a creator's rewrites of prompts."""
+    starts = [Prompt(f"h{place}", text) for place, text in enumerate(human)]
+    made = evolve(starts, creator, evolutions=4, retries=2, seed=0)
+    return _digest([child.prompt for child in made.prompts])
+
+
+def _sizes(profile: Profile, others: Any = None) -> dict[str, str]:
     """Return the digests of a profile's parts, without `others`: settings, as pydantic excludes."""
     found = profile.model_dump(mode="json", include=set(SIZES), exclude=others)
-    return {f"profile {name}": digest(found[name]) for name in SIZES}
+    return {f"profile {name}": _digest(found[name]) for name in SIZES}
 
 
-def rewrites(prompts: Sequence[str], creator: Rewriter) -> str:
-    """Return the digest of a creator's rewrites of prompts."""
-    starts = [Prompt(f"h{place}", text) for place, text in enumerate(prompts)]
-    made = evolve(starts, creator, evolutions=4, retries=2, seed=0)
-    return digest([child.prompt for child in made.prompts])
-
-
-METRICS = ("a_min", "a_avg", "a_dis", "var", "mean", "mean_inv", "a_min_inv", "uniform")
-
-
-def method() -> dict[str, str]:
-    """Return the digests of what the method makes of fixed rewards."""
+def _method() -> dict[str, str]:
+    """Return the digests of what eva makes of fixed rewards."""
     rewards = np.random.default_rng(0).normal(size=(60, 6)).round(2)
     values = {name: informativeness(rewards, name) for name in METRICS}
     chosen = {
@@ -70,23 +185,12 @@ def method() -> dict[str, str]:
     }
     mixed = mix(range(60), range(60, 120), 40, 0.8, np.random.default_rng(2))
     return {
-        "method values": digest({name: own.round(9).tolist() for name, own in values.items()}),
-        "method choices": digest({name: places.tolist() for name, places in chosen.items()}),
-        "method pairs": digest([places.tolist() for places in best_against_worst(rewards)]),
-        "method mix": digest(mixed),
+        "method values": _digest({name: own.round(9).tolist() for name, own in values.items()}),
+        "method choices": _digest({name: places.tolist() for name, places in chosen.items()}),
+        "method pairs": _digest([places.tolist() for places in best_against_worst(rewards)]),
+        "method mix": _digest(mixed),
     }
 
 
-def write_freeze(folder: Path, parts: Mapping[str, str]) -> Freeze:
-    made = Freeze(datetime.now(UTC).isoformat(timespec="seconds"), parts)
-    text = json.dumps(vars(made), indent=1, sort_keys=True) + "\n"
-    (folder / FROZEN).write_text(text, encoding="utf-8")
-    return made
-
-
-def read_freeze(folder: Path) -> Freeze | None:
-    try:
-        data = json.loads((folder / FROZEN).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return None
-    return Freeze(data["at"], data["parts"])
+def _digest(data: Any) -> str:
+    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()

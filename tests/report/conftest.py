@@ -12,7 +12,7 @@ from harness.registry.profile import Profile
 from harness.report.figures.report import FigureReport
 from harness.report.publish import publish
 from harness.runtime import Store
-from harness.worlds.embedded import freeze
+from harness.worlds import freeze
 from harness.worlds.freeze import SIZES
 
 PARTS: dict[str, dict[str, str]] = {}
@@ -58,10 +58,10 @@ def _unflushed(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def _worked_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rewrite the human prompts for the freeze once, which takes two seconds."""
-    work_out = freeze.parts
+    work_out = freeze.embedded_parts
 
     def parts(profile: Profile) -> dict[str, str]:
         own = profile.model_dump_json(include=set(SIZES))
         return PARTS[own] if own in PARTS else PARTS.setdefault(own, work_out(profile))
 
-    monkeypatch.setattr(freeze, "parts", parts)
+    monkeypatch.setattr(freeze, "embedded_parts", parts)

@@ -6,21 +6,20 @@ from pathlib import Path
 import pytest
 
 from harness.registry.profile import Profile
-from harness.worlds.embedded import creator, files, freeze, judge
-from harness.worlds.freeze import FROZEN, Freeze, read_freeze
-from harness.worlds.profile_freeze import freeze_of, freeze_world
+from harness.worlds import freeze
+from harness.worlds.embedded import creator, files, judge
+from harness.worlds.freeze import FROZEN, Freeze, embedded_parts, freeze_of, freeze_world
 
 pytestmark = pytest.mark.usefixtures("shipped_world")
 
 
 def frozen() -> Freeze:
-    found = read_freeze(files.folder())
-    assert found is not None
-    return found
+    text = (files.folder() / FROZEN).read_text(encoding="utf-8")
+    return Freeze(**json.loads(text))
 
 
 def test_the_shipped_world_is_as_it_was_frozen(micro: Profile) -> None:
-    assert frozen().changed(freeze.parts(micro)) == []
+    assert frozen().changed(embedded_parts(micro)) == []
 
 
 def test_the_parts_are_files_creator_oracle_judges_and_what_the_profile_says_of_training() -> None:
@@ -39,7 +38,7 @@ def test_another_rule_of_the_method_is_a_changed_part(
     micro: Profile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("harness.worlds.freeze.best_against_worst", lambda rewards: [rewards[0]])
-    assert frozen().changed(freeze.parts(micro)) == ["method pairs"]
+    assert frozen().changed(embedded_parts(micro)) == ["method pairs"]
 
 
 def test_another_hyperparameter_is_a_changed_part(micro: Profile) -> None:
@@ -48,10 +47,10 @@ def test_another_hyperparameter_is_a_changed_part(micro: Profile) -> None:
     training = micro.training.model_copy(
         update={"dpo": dpo.model_copy(update={"learning_rate": 2 * dpo.learning_rate})}
     )
-    assert frozen().changed(freeze.parts(micro.model_copy(update={"training": training}))) == [
+    assert frozen().changed(embedded_parts(micro.model_copy(update={"training": training}))) == [
         "profile training"
     ]
-    assert frozen().changed(freeze.parts(micro.model_copy(update={"x": 300}))) == ["profile x"]
+    assert frozen().changed(embedded_parts(micro.model_copy(update={"x": 300}))) == ["profile x"]
 
 
 def test_another_file_is_a_changed_part(micro: Profile, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,7 +58,7 @@ def test_another_file_is_a_changed_part(micro: Profile, monkeypatch: pytest.Monk
     assets = card.assets | {"theta0": card.assets["theta0"] | {"sha256": "0" * 64}}
     other = files.Card(card.version, assets, card.notes)
     monkeypatch.setattr(files, "card", lambda: other)
-    assert frozen().changed(freeze.parts(micro)) == ["file theta0"]
+    assert frozen().changed(embedded_parts(micro)) == ["file theta0"]
 
 
 def test_freezing_writes_what_is_read_again(
@@ -67,7 +66,7 @@ def test_freezing_writes_what_is_read_again(
 ) -> None:
     monkeypatch.setattr(files, "folder", lambda: tmp_path)
     assert freeze_of(micro) is None
-    monkeypatch.setattr(freeze, "parts", lambda _profile: {"profile x": "1"})
+    monkeypatch.setattr(freeze, "embedded_parts", lambda _profile: {"profile x": "1"})
     made = freeze_world(micro)
     assert freeze_of(micro) == (made, {"profile x": "1"})
     assert json.loads((tmp_path / FROZEN).read_text("utf-8"))["parts"] == {"profile x": "1"}

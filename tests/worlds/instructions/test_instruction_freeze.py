@@ -3,9 +3,10 @@
 import pytest
 
 from harness.registry.profile import Profile
-from harness.worlds.instructions import freeze, rules
+from harness.worlds import freeze
+from harness.worlds.freeze import freeze_of
+from harness.worlds.instructions import rules
 from harness.worlds.instructions.tasks import prompts
-from harness.worlds.profile_freeze import freeze_of
 
 
 def changed(profile: Profile) -> list[str]:
