@@ -205,7 +205,7 @@ class StageFactory:
         self.world = world
         self.profile = world.profile
         # Cached: they read files and look up engines.
-        self.creator = cache(world.creator.identity)
+        self.creator = cache(world.creator)
         self._prompts = cache(self._prompts_of)
 
     @cached_property

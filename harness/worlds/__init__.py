@@ -81,24 +81,16 @@ class Prompts(Protocol):
 
     def topics(self) -> Topics | None: ...
 
-    def pool(self) -> tuple[list[str], str]:
-        """Return all human prompts and their identity."""
-
     def shown_word(self, word: str) -> str:
         """Return a prompt's word in the form used to measure the distance between prompts."""
         return word
 
 
-class Creation(Protocol):
-    """What rewrites a profile's prompts."""
-
-    def identity(self, method: str, /) -> Settings: ...
-
-
 class World(Protocol):
     profile: Profile
     prompts: Prompts
-    creator: Creation
+    creator: Callable[[str], Settings]
+    """Returns what identifies the creator with an evolving method."""
 
     @property
     def has_validation_prompts(self) -> bool:

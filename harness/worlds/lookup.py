@@ -24,20 +24,17 @@ from harness.registry.serving import Served
 from harness.runtime.files import held
 from harness.runtime.stage import Json, StageContext
 from harness.serving.engines import SERVED
-from harness.worlds import Evolver, Item, Runtime, World
+from harness.worlds import Evolver, Item, Runtime, Settings, World
 from harness.worlds.embedded import files, language
-from harness.worlds.embedded.world import (
-    EmbeddedCreation,
-    EmbeddedPrompts,
-    EmbeddedRuntime,
-    EmbeddedWorld,
-)
+from harness.worlds.embedded import world as embedded
+from harness.worlds.embedded.world import EmbeddedPrompts, EmbeddedRuntime, EmbeddedWorld
 from harness.worlds.instructions import world as instructions
 from harness.worlds.instructions.creator import why_unusable
 from harness.worlds.instructions.rules import share_followed
 from harness.worlds.instructions.tasks import read
+from harness.worlds.real import world as real
 from harness.worlds.real.models import policy_name
-from harness.worlds.real.world import EndpointCreation, HubPrompts, HubRuntime, HubWorld
+from harness.worlds.real.world import HubPrompts, HubRuntime, HubWorld
 from harness.worlds.stage_io import progress_callback, write_json
 
 if TYPE_CHECKING:
@@ -80,17 +77,17 @@ class InstructionsRuntime(HubRuntime):
 def world_of(profile: Profile) -> World:
     """Return a profile's world; it chooses prompts and creator apart from the rest."""
     prompts: dict[str, Any] = {INSTRUCTIONS: instructions.Prompts}
-    creators: dict[str, Any] = {
-        INSTRUCTIONS: lambda _: instructions.Creation(profile, lambda: world.policy())
+    creators: dict[str, Callable[[str], Settings]] = {
+        INSTRUCTIONS: partial(instructions.creator_settings, lambda: world.policy())
     }
     kind: Any = HubWorld
     if profile.policy == WORLD:  # others cannot read its prompts, which theirs refuse
         kind = EmbeddedWorld
-        prompts[WORLD], creators[WORLD] = EmbeddedPrompts, lambda _: EmbeddedCreation()
+        prompts[WORLD], creators[WORLD] = EmbeddedPrompts, embedded.creator_settings
     world: World = kind(
         profile,
         prompts.get(profile.prompts.source, HubPrompts)(profile),
-        creators.get(profile.creator.source, EndpointCreation)(profile),
+        creators.get(profile.creator.source, partial(real.creator_settings, profile)),
     )
     return world
 

@@ -18,7 +18,9 @@ from harness.report.page.examples import Examples, examples_of
 from harness.report.render import as_markdown, as_text
 from harness.runtime import Stage, Store
 from harness.statistics.distance import bigrams, jensen_shannon
+from harness.worlds.embedded import files
 from harness.worlds.embedded.language import parse, write_list
+from harness.worlds.embedded.texts import read_prompts
 from harness.worlds.lookup import right_of, world_of
 
 
@@ -107,7 +109,8 @@ def test_an_answer_is_right_by_the_oracle_or_not_known_to_be(name: str, right: A
         assert told is None
         return
     assert told is not None
-    prompt = world_of(profile).prompts.pool()[0][0]
+    source = world_of(profile).prompts.identity()["source"]
+    prompt = read_prompts(files.resolve(str(source)))[0]
     task = parse(prompt)
     assert task is not None
     answer = write_list(task.answer())

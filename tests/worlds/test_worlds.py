@@ -61,9 +61,11 @@ def missing_of(profile: Profile) -> dict[str, Missing]:
 
 def test_the_embedded_world_asks_nobody_and_has_prompts_words_and_accuracies() -> None:
     world = world_of(PROFILES["micro"])
-    pool, source = world.prompts.pool()
-    assert source == files.card().identity("prompts")
-    assert len(pool) == len(set(pool)) == 2400
+    source = files.card().identity("prompts")
+    assert world.prompts.identity() == {"source": source}
+    everything: Any = {"source": source, "seed": 0, "first": 0, "count": 2400}
+    pool = runtime_of(source).human_prompts(everything)
+    assert len(pool) == len(set(pool.values())) == 2400
     assert world.prompts.shown_word("reverse-1") == "reverse-1"
     assert world.prompts.shown_word("a") == world.prompts.shown_word("7") != "a"
     assert world.reward_model_accuracy("pointwise") == pytest.approx(0.9, abs=0.1)
@@ -129,7 +131,7 @@ def test_prompts_of_a_file_are_looked_for_where_a_run_reads_them(machine: Path) 
     named = with_prompts(source="mine/prompts.jsonl", revision=None, available=2)
     profile = named.model_copy(update={"x": 3})
     assert "prompts" not in missing_of(profile)
-    assert len(world_of(profile).prompts.pool()[0]) == 6
+    assert len(prompts.read_pool(world_of(profile).prompts.identity())) == 6
     few = missing_of(named.model_copy(update={"x": 4}))["prompts"]
     assert few.why == "6 prompts are too few for 2 pieces of 4"
     assert "`prompts.available`" in few.do

@@ -16,11 +16,11 @@ from harness.runtime.stage import Json, StageContext
 from harness.serving.engines import identity
 from harness.worlds import (
     NO_TOPIC,
-    Creation,
     Evolver,
     Item,
     Prompts,
     Runtime,
+    Settings,
     Topics,
     World,
     sampling_settings,
@@ -42,10 +42,10 @@ class EmbeddedPrompts(Prompts):
 
     profile: Profile
 
-    def identity(self) -> dict[str, Json]:
+    def identity(self) -> Settings:
         return {"source": files.card().identity("prompts")}
 
-    def matched(self) -> dict[str, Json] | None:
+    def matched(self) -> Settings | None:
         if self.profile.prompts.matched != WORLD:
             return None
         return {"source": files.card().identity("matched"), "matched": True}
@@ -60,10 +60,6 @@ class EmbeddedPrompts(Prompts):
             lambda folder: stage_io.read_topics(folder, category_of_first_operation),
         )
 
-    def pool(self) -> tuple[list[str], str]:
-        source = files.card().identity("prompts")
-        return texts.read_prompts(files.resolve(source)), source
-
     def shown_word(self, word: str) -> str:
         """Mask single characters, which are list items here but ordinary words elsewhere."""
         from harness.statistics.distance import mask_items
@@ -71,9 +67,8 @@ class EmbeddedPrompts(Prompts):
         return mask_items(word)
 
 
-class EmbeddedCreation:
-    def identity(self, scheme: str) -> dict[str, Json]:
-        return {"creator": f"{files.card().version}/{scheme}", **plugin_settings(scheme)}
+def creator_settings(method: str) -> Settings:
+    return {"creator": f"{files.card().version}/{method}", **plugin_settings(method)}
 
 
 @dataclass
@@ -82,7 +77,7 @@ class EmbeddedWorld(World):
 
     profile: Profile
     prompts: Prompts
-    creator: Creation
+    creator: Callable[[str], Settings]
     has_validation_prompts: ClassVar[bool] = True
 
     def policy(self) -> str:
@@ -91,7 +86,7 @@ class EmbeddedWorld(World):
     def reward_model(self, role: str) -> str:
         return files.card().identity(f"rm_{role}")
 
-    def engine(self) -> dict[str, Json]:
+    def engine(self) -> Settings:
         # Policies that generate in the stage's own process need no engine settings.
         if self.profile.engine == "transformers":
             return {}
@@ -107,16 +102,16 @@ class EmbeddedWorld(World):
     def judge(self, name: str) -> str:
         return f"{files.card().version}/{name}"
 
-    def answering(self, name: str, seed: int) -> dict[str, Json]:
+    def answering(self, name: str, seed: int) -> Settings:
         return sampling_settings(self, name, seed)
 
-    def judging(self, name: str) -> dict[str, Json]:
+    def judging(self, name: str) -> Settings:
         judge = self.profile.benchmarks[name].judge
         if BENCHMARKS.added(name) is None:
             return {"benchmark": self.benchmark(name), "judge": self.judge(judge)}
         return benchmarks.judging_settings(self.benchmark(name), judge)
 
-    def rating(self, name: str) -> dict[str, Json]:
+    def rating(self, name: str) -> Settings:
         return {"judge": self.judge(self.profile.benchmarks[name].judge)}
 
     def reward_model_accuracy(self, role: RewardRole) -> float | None:

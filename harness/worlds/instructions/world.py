@@ -74,43 +74,29 @@ class Prompts(worlds.Prompts):
     """The pool of prompts, cut by seed as a data set of the hub is."""
 
     def __init__(self, profile: Profile) -> None:
-        self.profile = profile
+        self._count = profile.x * profile.prompts.available
 
     def identity(self) -> Settings:
-        return {"source": self._source()}
+        return {"source": identity_of("prompts", self._count)}
 
     def off_target(self) -> str:
         """Return the identity of prompts of the kinds that the benchmark lacks."""
-        return identity_of("off_target", self._count())
+        return identity_of("off_target", self._count)
 
     def topics(self) -> Topics | None:
         families = dict.fromkeys(kind.family for kind in KINDS.values())
         return Topics(tuple(families), None, lambda folder: stage_io.read_topics(folder, _topic))
 
-    def pool(self) -> tuple[list[str], str]:
-        return list(prompts("prompts", self._count())), self._source()
 
-    def _count(self) -> int:
-        return self.profile.x * self.profile.prompts.available
-
-    def _source(self) -> str:
-        return identity_of("prompts", self._count())
-
-
-class Creation:
-    """Rewrites prompts by rule, or lets the base policy write them."""
-
-    def __init__(self, profile: Profile, policy: Callable[[], str]) -> None:
-        self.profile, self._policy = profile, policy
-
-    def identity(self, method: str) -> Settings:
-        if method not in (*METHODS, BY_POLICY):
-            raise UserError(
-                f"the world `instructions` has no evolving method `{method}`; use one of "
-                f"{', '.join((*METHODS, BY_POLICY))}"
-            )
-        own: Settings = {"writer": self._policy()} if method == BY_POLICY else {}
-        return {"creator": f"{VERSION}/{method}", **own}
+def creator_settings(policy: Callable[[], str], method: str) -> Settings:
+    """Return the settings of rewriting by rule, or by the base policy."""
+    if method not in (*METHODS, BY_POLICY):
+        raise UserError(
+            f"the world `instructions` has no evolving method `{method}`; use one of "
+            f"{', '.join((*METHODS, BY_POLICY))}"
+        )
+    own: Settings = {"writer": policy()} if method == BY_POLICY else {}
+    return {"creator": f"{VERSION}/{method}", **own}
 
 
 def _topic(prompt: str) -> str:

@@ -24,7 +24,6 @@ from harness.runtime.stage import Json, StageContext, fingerprint_of
 from harness.serving.engines import identity as engine_identity
 from harness.worlds import (
     NO_TOPIC,
-    Creation,
     Evolver,
     Item,
     Prompts,
@@ -66,8 +65,9 @@ class HubPrompts(Prompts):
     profile: Profile
 
     def identity(self) -> Settings:
+        _refuse_embedded(self.profile, "prompts.source", self.profile.prompts.source)
         cut: Settings = {"x": self.profile.x, "pieces": self.profile.prompts.available}
-        return {**self._pool(), **cut}
+        return {**prompts.pool_settings(self.profile.prompts), **cut}
 
     def off_target(self) -> str:
         raise UserError(f"`{self.profile.prompts.source}` has no prompts that are off target")
@@ -80,43 +80,29 @@ class HubPrompts(Prompts):
         settings = {**asked, **_served_as(self.profile, "scorer", scorer)}
         return Topics(tuple(scoring.TOPICS), settings, _read_topics)
 
-    def pool(self) -> tuple[list[str], str]:
-        settings = self._pool()
-        return prompts.read_pool(settings), str(settings["source"])
 
-    def _pool(self) -> Settings:
-        _refuse_embedded(self.profile, "prompts.source", self.profile.prompts.source)
-        return prompts.pool_settings(self.profile.prompts)
-
-
-@dataclass
-class EndpointCreation:
-    """Rewrites a profile's prompts."""
-
-    profile: Profile
-
-    def identity(self, scheme: str) -> Settings:
-        """Return the model at an endpoint with its sampling and messages, or the plug-in."""
-        model, own = self.profile.creator, CREATORS.added(scheme)
-        if own is not None and not own.options["asks"]:
-            said: Settings = {"creator": f"plugin/{scheme}", "rules": RULES_VERSION}
-            return {**said, **plugin_settings(scheme)}
-        _refuse_embedded(self.profile, "creator.source", model.source)
-        rewriting: Settings = {
-            "model": model.source,
-            "sampling": scoring.sampling_of(model),
-            "rules": RULES_VERSION,
-            **_served_as(self.profile, "creator", model.source),
-        }
-        if own is not None:
-            said = {"creator": f"{model.source}/{scheme}", "rewriting": rewriting}
-            return {**said, **plugin_settings(scheme)}
-        templates = creator.load_scheme(scheme)
-        digest = fingerprint_of(templates, "templates")
-        return {
-            "creator": f"{model.source}/{scheme}@{digest[:DIGITS]}",
-            "rewriting": {**rewriting, "templates": templates},
-        }
+def creator_settings(profile: Profile, method: str) -> Settings:
+    """Return the model at an endpoint with its sampling and messages, or the plug-in."""
+    model, own = profile.creator, CREATORS.added(method)
+    if own is not None and not own.options["asks"]:
+        said: Settings = {"creator": f"plugin/{method}", "rules": RULES_VERSION}
+        return {**said, **plugin_settings(method)}
+    _refuse_embedded(profile, "creator.source", model.source)
+    rewriting: Settings = {
+        "model": model.source,
+        "sampling": scoring.sampling_of(model),
+        "rules": RULES_VERSION,
+        **_served_as(profile, "creator", model.source),
+    }
+    if own is not None:
+        said = {"creator": f"{model.source}/{method}", "rewriting": rewriting}
+        return {**said, **plugin_settings(method)}
+    templates = creator.load_scheme(method)
+    digest = fingerprint_of(templates, "templates")
+    return {
+        "creator": f"{model.source}/{method}@{digest[:DIGITS]}",
+        "rewriting": {**rewriting, "templates": templates},
+    }
 
 
 class HubWorld(World):
@@ -124,10 +110,12 @@ class HubWorld(World):
 
     has_validation_prompts = False
 
-    def __init__(self, profile: Profile, prompts: Prompts, creator: Creation) -> None:
+    def __init__(
+        self, profile: Profile, prompts: Prompts, creator: Callable[[str], Settings]
+    ) -> None:
         self.profile, self.prompts, self.creator = profile, prompts, creator
         self._identity_of = cache(identity_of)
-        self._benchmarks: dict[str, str] = {}
+        self._benchmark_of = cache(partial(_benchmark_of, profile))
 
     def policy(self) -> str:
         served = self._served("policy")
@@ -148,14 +136,7 @@ class HubWorld(World):
         return {"instruction": INSTRUCTION}
 
     def benchmark(self, name: str) -> str:
-        if name not in self._benchmarks:
-            declared = self.profile.benchmarks[name]
-            if declared.judge == INSTRUCTIONS:
-                items = declared.items_of(declared.columns[0])
-                self._benchmarks[name] = instructions.benchmark_identity(name, items)
-            else:
-                self._benchmarks[name] = benchmarks.benchmark_identity(name, declared)
-        return self._benchmarks[name]
+        return self._benchmark_of(name)
 
     def judge(self, name: str) -> str:
         if not name.startswith(REWARD_JUDGE):
@@ -197,6 +178,13 @@ class HubWorld(World):
     def _model(self, model: str) -> str:
         _refuse_embedded(self.profile, "reward_models", model)
         return self._identity_of(model)
+
+
+def _benchmark_of(profile: Profile, name: str) -> str:
+    declared = profile.benchmarks[name]
+    if declared.judge == INSTRUCTIONS:
+        return instructions.benchmark_identity(name, declared.items_of(declared.columns[0]))
+    return benchmarks.benchmark_identity(name, declared)
 
 
 def _served_as(profile: Profile, role: ServedRole, model: str) -> Settings:

@@ -1,6 +1,7 @@
 """What a profile names of the world: identities, the cutting of pools, and the judge by rule."""
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -55,22 +56,21 @@ def test_identities_of_any_version_are_of_this_world() -> None:
 
 def test_the_pool_is_as_many_x_as_the_profile_says(laptop: Profile) -> None:
     own = world.Prompts(laptop)
-    pool, source = own.pool()
-    assert tuple(pool) == prompts("prompts", laptop.x * laptop.prompts.available)
-    assert own.identity() == {"source": source}
-    assert world.texts_of(own.off_target()) == prompts("off_target", len(pool))
+    count = laptop.x * laptop.prompts.available
+    assert own.identity() == {"source": world.identity_of("prompts", count)}
+    assert world.texts_of(own.off_target()) == prompts("off_target", count)
     assert own.matched() is None
     assert own.shown_word("river") == "river"
 
 
-def test_a_creator_is_named_by_its_method(laptop: Profile) -> None:
-    creation = world.Creation(laptop, lambda: "policy@1")
+def test_a_creator_is_named_by_its_method() -> None:
+    settings = partial(world.creator_settings, lambda: "policy@1")
     for method in METHODS:
-        assert creation.identity(method) == {"creator": f"{VERSION}/{method}"}
-    own = creation.identity(BY_POLICY)
+        assert settings(method) == {"creator": f"{VERSION}/{method}"}
+    own = settings(BY_POLICY)
     assert own == {"creator": f"{VERSION}/{BY_POLICY}", "writer": "policy@1"}
     with pytest.raises(UserError, match="no evolving method `evol`; use one of evol_instruct"):
-        creation.identity("evol")
+        settings("evol")
 
 
 def test_prompts_are_sorted_by_the_family_of_their_first_kind(

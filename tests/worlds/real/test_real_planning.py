@@ -152,7 +152,7 @@ def test_the_world_does_not_mix_with_real_models(paper: Profile) -> None:
     with pytest.raises(UserError, match="`reward_models` from the embedded world"):
         world_of(mixed).reward_model("pointwise")
     with pytest.raises(UserError, match=r"`creator.source` from the embedded world"):
-        world_of(mixed).creator.identity("evol_instruct")
+        world_of(mixed).creator("evol_instruct")
 
 
 def test_a_real_policy_is_told_in_words_how_to_revise(paper: Profile, micro: Profile) -> None:
