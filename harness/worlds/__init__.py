@@ -117,26 +117,22 @@ class World(Protocol):
 
     def answering(self, name: str, seed: int) -> Settings:
         """Return the settings of the stage that answers a benchmark, except for the policy."""
+        benchmark = self.profile.benchmarks[name]
+        return {
+            "benchmark": self.benchmark(name),
+            "temperature": benchmark.temperature,  # type: ignore[dict-item]
+            "top_p": benchmark.top_p,
+            "max_new_tokens": benchmark.max_new_tokens,
+            "batch_size": self.profile.generation.batch_size,
+            "seed": seed,
+            **self.engine(),
+        }
 
     def judging(self, name: str) -> Settings:
         """Return the judge of a benchmark, and whatever else determines its scores."""
 
     def rating(self, name: str) -> Settings:
         """Return the settings of the prompt-rating stage with this name among the benchmarks."""
-
-
-def sampling_settings(world: World, name: str, seed: int) -> Settings:
-    """Return the settings of a stage in which the policy answers a benchmark's questions."""
-    benchmark = world.profile.benchmarks[name]
-    return {
-        "benchmark": world.benchmark(name),
-        "temperature": benchmark.temperature,  # type: ignore[dict-item]
-        "top_p": benchmark.top_p,
-        "max_new_tokens": benchmark.max_new_tokens,
-        "batch_size": world.profile.generation.batch_size,
-        "seed": seed,
-        **world.engine(),
-    }
 
 
 class Runtime(Protocol):

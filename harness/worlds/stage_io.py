@@ -142,6 +142,19 @@ def write_rows(path: Path, rows: Rows, schema: pa.Schema | None = None) -> None:
     pq.write_table(pa.Table.from_pylist(rows, schema), path)
 
 
+def write_judged(
+    output: Path,
+    judgments: Rows,
+    scores: Rows,
+    summary: Mapping[str, Any],
+    schema: pa.Schema | None = None,
+) -> None:
+    """Write the files of a judging stage; `schema` is that of the judgments, which may be none."""
+    write_rows(output / "judgments.parquet", judgments, schema)
+    write_rows(output / "scores.parquet", scores, SCORE_SCHEMA)
+    write_json(output / "summary.json", summary)
+
+
 def write_json(path: Path, data: Mapping[str, Any]) -> None:
     path.write_text(json.dumps(data, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 

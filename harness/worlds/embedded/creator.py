@@ -43,28 +43,23 @@ CONSTRAINTS = ("first_three", "keep_letters", "keep_digits", "drop_first")
 """Operations that restrict the answer."""
 
 
-@dataclass(frozen=True)
-class Names:
-    """The names the creator may add to a prompt, with their sampling weights."""
-
-    names: Sequence[str]
-    weights: Sequence[float]
-
-    def draw(self, rng: random.Random, among: Callable[[Operation], bool] = lambda _: True) -> str:
-        wanted = [
-            weight * among(lang.MEANING[name])
-            for name, weight in zip(self.names, self.weights, strict=True)
-        ]
-        return rng.choices(self.names, weights=wanted if any(wanted) else self.weights)[0]
-
-
-def within(task: Task, reach: Reach, topic: int) -> Names:
+def draw_name(
+    task: Task,
+    reach: Reach,
+    topic: int,
+    rng: random.Random,
+    among: Callable[[Operation], bool] = lambda _: True,
+) -> str:
+    """Draw a name that may be added to a task: one of `among` if any is within reach."""
     names: Sequence[str] = task.names
     if reach != "parent":
-        among = TOPICS[topic] if reach == "topic" else RANKED
-        names = [name for name in among if name in VOCABULARY]
+        reached = TOPICS[topic] if reach == "topic" else RANKED
+        names = [name for name in reached if name in VOCABULARY]
     as_asked = reach == "people"
-    return Names(names, [POPULARITY[TOPIC_OF[name]] if as_asked else 1.0 for name in names])
+    weights = [POPULARITY[TOPIC_OF[name]] if as_asked else 1.0 for name in names]
+    pairs = zip(names, weights, strict=True)
+    wanted = [weight * among(lang.MEANING[name]) for name, weight in pairs]
+    return rng.choices(names, weights=wanted if any(wanted) else weights)[0]
 
 
 Method = Callable[[Task, Reach, random.Random], Task]
@@ -81,7 +76,7 @@ def _one_more(
     if len(task.names) >= GROWN:
         return Task(_with_an_item_more(task, rng), task.names)
     at = len(task.names) if place is None else place
-    name = within(task, reach, topic_of(task)).draw(rng, among)
+    name = draw_name(task, reach, topic_of(task), rng, among)
     return Task(task.items, (*task.names[:at], name, *task.names[at:]))
 
 
@@ -110,8 +105,8 @@ def _reasoning(task: Task, reach: Reach, rng: random.Random) -> Task:
 def _breadth(task: Task, reach: Reach, rng: random.Random) -> Task:
     topic = topic_of(task)
     near = rng.choice([at for at in (topic - 1, topic + 1) if 0 <= at < len(TOPICS)])
-    names = within(task, reach, near)
-    return Task(lang.draw_items(rng, 4, 6), tuple(names.draw(rng) for _ in task.names))
+    items = lang.draw_items(rng, 4, 6)
+    return Task(items, tuple(draw_name(task, reach, near, rng) for _ in task.names))
 
 
 def _helpful(task: Task, reach: Reach, rng: random.Random) -> Task:
@@ -132,15 +127,14 @@ def _relevant(task: Task, reach: Reach, rng: random.Random) -> Task:
 
 def _creative(task: Task, reach: Reach, rng: random.Random) -> Task:
     names = list(task.names)
-    names[rng.randrange(len(names))] = within(task, reach, topic_of(task)).draw(rng)
+    names[rng.randrange(len(names))] = draw_name(task, reach, topic_of(task), rng)
     return Task(task.items, tuple(names))
 
 
 def _new(task: Task, reach: Reach, rng: random.Random) -> Task:
-    names = within(task, reach, topic_of(task))
-    return Task(
-        lang.draw_items(rng, 4, 6), tuple(names.draw(rng) for _ in range(rng.randint(1, GROWN)))
-    )
+    items, topic = lang.draw_items(rng, 4, 6), topic_of(task)
+    names = (draw_name(task, reach, topic, rng) for _ in range(rng.randint(1, GROWN)))
+    return Task(items, tuple(names))
 
 
 IN_DEPTH: Mapping[str, Method] = {

@@ -23,7 +23,6 @@ from harness.worlds import (
     Settings,
     Topics,
     World,
-    sampling_settings,
     stage_io,
 )
 from harness.worlds.embedded import files, texts
@@ -102,9 +101,6 @@ class EmbeddedWorld(World):
     def judge(self, name: str) -> str:
         return f"{files.card().version}/{name}"
 
-    def answering(self, name: str, seed: int) -> Settings:
-        return sampling_settings(self, name, seed)
-
     def judging(self, name: str) -> Settings:
         judge = self.profile.benchmarks[name].judge
         if BENCHMARKS.added(name) is None:
@@ -176,11 +172,8 @@ class EmbeddedRuntime(Runtime):
             judgments, scores, summary = oracle.score_downstream(items, answers)
         else:
             judgments, scores, summary = oracle.score_by_oracle(name, items, answers)
-        stage_io.write_rows(ctx.output / "judgments.parquet", judgments)
-        stage_io.write_rows(ctx.output / "scores.parquet", scores)
-        stage_io.write_json(
-            ctx.output / "summary.json", {"benchmark": identity, "judge": judge, **summary}
-        )
+        said = {"benchmark": identity, "judge": judge, **summary}
+        stage_io.write_judged(ctx.output, judgments, scores, said)
 
     def rate(self, ctx: StageContext) -> None:
         judge = str(ctx.settings["judge"])

@@ -185,10 +185,8 @@ def judge(ctx: StageContext, resolve: Callable[[str], Path]) -> None:
     ]
     columns = dict.fromkeys(row["column"] for row in written)
     means = {c: float(np.mean([r["value"] for r in written if r["column"] == c])) for c in columns}
-    stage_io.write_rows(ctx.output / "judgments.parquet", judgments)
-    stage_io.write_rows(ctx.output / "scores.parquet", written, stage_io.SCORE_SCHEMA)
     said: dict[str, Any] = {"benchmark": identity, "judge": JUDGE, "scores": means, "n": len(rows)}
-    stage_io.write_json(ctx.output / "summary.json", {**said, "n_missing": 0})
+    stage_io.write_judged(ctx.output, judgments, written, {**said, "n_missing": 0})
 
 
 def log_probabilities(policy: Path, rows: stage_io.Rows) -> NDArray[np.float64]:

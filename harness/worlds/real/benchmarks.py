@@ -237,8 +237,9 @@ def judge_answers(ctx: StageContext) -> None:
         {"prompt_id": ids[prompt], "column": columns[score], "value": float(value)}
         for prompt, score, value in found.rows()
     ]
-    summary = {"filed_under": found.judge, **found.under(columns)}
-    _write(ctx.output, judgments, scores, {**said, **summary, "cost": cost_of(judge.clients)})
+    summary = {**said, "filed_under": found.judge, **found.under(columns)}
+    summary["cost"] = cost_of(judge.clients)
+    stage_io.write_judged(ctx.output, judgments, scores, summary, JUDGMENT_SCHEMA)
 
 
 def _answers(ctx: StageContext, benchmark: Benchmark, of: str = "answers") -> Answers:
@@ -252,17 +253,11 @@ def _answers(ctx: StageContext, benchmark: Benchmark, of: str = "answers") -> An
     return answers
 
 
-def _write(output: Path, judgments: Rows, scores: Rows, summary: Mapping[str, Any]) -> None:
-    schema = None if judgments and "column" in judgments[0] else JUDGMENT_SCHEMA
-    stage_io.write_rows(output / "judgments.parquet", judgments, schema)
-    stage_io.write_rows(output / "scores.parquet", scores, stage_io.SCORE_SCHEMA)
-    stage_io.write_json(output / "summary.json", summary)
-
-
 def _write_nothing(output: Path, said: Mapping[str, Any], reasons: Mapping[str, str]) -> None:
     """Write the files of a judging stage without any score, with the reason for each column."""
     none = {"scores": dict.fromkeys(reasons), "n": 0, "n_missing": 0}
-    _write(output, [], [], {**said, **none, "not_available": dict(reasons)})
+    summary = {**said, **none, "not_available": dict(reasons)}
+    stage_io.write_judged(output, [], [], summary, JUDGMENT_SCHEMA)
 
 
 def run_tasks(ctx: StageContext, policy: Callable[[], Path]) -> None:
@@ -333,4 +328,4 @@ def _score_tasks(ctx: StageContext, said: Mapping[str, str]) -> None:
         "notes": {task.column: task.assumption for task in TASKS if task.assumption},
         "not_available": {task.column: f"{task.name} was not run" for task in lacking},
     }
-    _write(ctx.output, judgments, scores, {**said, **summary})
+    stage_io.write_judged(ctx.output, judgments, scores, {**said, **summary})

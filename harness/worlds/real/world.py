@@ -31,7 +31,6 @@ from harness.worlds import (
     Settings,
     Topics,
     World,
-    sampling_settings,
 )
 from harness.worlds.instructions import world as instructions
 from harness.worlds.real import benchmarks, creator, prompts, rewards, scoring
@@ -146,7 +145,7 @@ class HubWorld(World):
     def answering(self, name: str, seed: int) -> Settings:
         if benchmarks.are_tasks(identity := self.benchmark(name)):
             return benchmarks.task_settings(identity, self.profile)
-        return sampling_settings(self, name, seed)
+        return super().answering(name, seed)
 
     def judging(self, name: str) -> Settings:
         declared = self.profile.benchmarks[name]

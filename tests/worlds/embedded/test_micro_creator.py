@@ -16,9 +16,9 @@ from harness.worlds.embedded.creator import (
     IN_DEPTH,
     VOCABULARY,
     EmbeddedCreator,
+    draw_name,
     embedded_creator,
     why_unusable,
-    within,
 )
 from harness.worlds.embedded.creator import METHODS as SCHEMES
 from harness.worlds.embedded.language import MEANING, Task, parse
@@ -61,9 +61,8 @@ def human_prompts(seed: int, count: int) -> list[str]:
 
 def added(reach: Reach, count: int = 6000) -> Counter[str]:
     """How often names are added to a task of the topic that is asked about most."""
-    rng = random.Random(0)
-    names = within(task("1", TOPICS[0][0]), reach, 0)
-    return Counter(names.draw(rng) for _ in range(count))
+    rng, given = random.Random(0), task("1", TOPICS[0][0])
+    return Counter(draw_name(given, reach, 0, rng) for _ in range(count))
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
