@@ -115,12 +115,5 @@ class Renderer:
             if len(tokens) < self.context
         ]
 
-    def text(self, tokens: Sequence[int]) -> str:
-        """Decode an answer without special tokens and surrounding whitespace."""
-        text = self.tokenizer.decode(
-            list(tokens), skip_special_tokens=True, clean_up_tokenization_spaces=False
-        )
-        return str(text).strip()
-
     def count(self, text: str) -> int:
         return len(self.tokenizer(text, add_special_tokens=False)["input_ids"])

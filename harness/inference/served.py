@@ -21,6 +21,7 @@ from harness.endpoint.connection import Endpoint
 from harness.endpoint.errors import LostError, OverloadedError
 from harness.errors import HarnessError, UserError
 from harness.inference.request import Answered, Renderer, Request, Sampling
+from harness.models.loading import text_of
 from harness.models.policy import Completion
 from harness.runtime.processes import Program
 from harness.serving.engines import NO_CUT, Installed, ServedCheckpoint
@@ -156,7 +157,7 @@ class CompletionsEngine:
             text = (choice.text or "").strip()
             return Completion(text, self._renderer.count(text))
         end = next((i for i, token in enumerate(ids) if token in sampling.stops), len(ids))
-        return Completion(self._renderer.text(ids[:end]), end)
+        return Completion(text_of(self._renderer.tokenizer, ids[:end]), end)
 
     def _connect(self) -> Endpoint:
         attempts = 1 if self._server else ATTEMPTS

@@ -31,7 +31,7 @@ from harness.models.loading import (
     on_fast_kernels,
     pad,
 )
-from harness.models.policy import Completion, decode
+from harness.models.policy import Completion, completion_of, decode
 
 
 @contextmanager
@@ -125,7 +125,8 @@ class TransformersEngine:
             uniforms=torch.from_numpy(np.stack(uniforms)).to(device),
         )
         cut = [tokens[: batch[row // n].room] for row, tokens in enumerate(answers)]
-        samples = [Completion(self._renderer.text(tokens), len(tokens)) for tokens in cut]
+        tokenizer, stops = self._renderer.tokenizer, sampling.stops
+        samples = [completion_of(tokenizer, tokens, stops) for tokens in cut]
         return [samples[row : row + n] for row in range(0, len(samples), n)]
 
 

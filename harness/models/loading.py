@@ -234,6 +234,14 @@ def tokenize(
     return ids
 
 
+def text_of(tokenizer: PreTrainedTokenizerBase, tokens: Sequence[int]) -> str:
+    """Decode an answer without special tokens and surrounding whitespace."""
+    text = tokenizer.decode(
+        list(tokens), skip_special_tokens=True, clean_up_tokenization_spaces=False
+    )
+    return str(text).strip()
+
+
 def batches_by_length(
     sequences: Sequence[Sequence[int]], size: int, tokens: int | None = None
 ) -> Iterator[list[int]]:

@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch.nn.functional import pad as pad_tensor
-from transformers import DynamicCache
+from transformers import DynamicCache, PreTrainedTokenizerBase
 from transformers.cache_utils import DynamicLayer
 
 from harness.models.loading import (
@@ -37,6 +37,7 @@ from harness.models.loading import (
     pad,
     stamp,
     stop_token_ids,
+    text_of,
     tokenize,
 )
 
@@ -92,7 +93,6 @@ def generate(
     for batch in batches_by_length(prompts, max(1, batch_size // n)):
         ids, mask = pad(tokenizer, [prompts[i] for i in batch], "left", device)
         draws = [np.random.default_rng([seed, i]).random((n, max_new_tokens)) for i in batch]
-        ends: dict[int, int] = {}
         sampled = decode(
             checkpoint.model,
             ids,
@@ -103,16 +103,18 @@ def generate(
             temperature=temperature,
             top_p=top_p,
             uniforms=torch.from_numpy(np.concatenate(draws)).to(device),
-            ends=ends,
         )
         for row, tokens in enumerate(sampled):
-            text = tokenizer.decode(
-                tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False
-            )
-            ids_of_row = (*tokens, *([ends[row]] if row in ends else ()))
-            one = Completion(str(text).strip(), len(tokens), ids_of_row)
-            completions[batch[row // n]].append(one)
+            completions[batch[row // n]].append(completion_of(tokenizer, tokens, stops))
     return completions
+
+
+def completion_of(
+    tokenizer: PreTrainedTokenizerBase, tokens: Sequence[int], stops: Collection[int]
+) -> Completion:
+    """Return what was sampled, given all tokens up to the one in `stops` that ended the turn."""
+    said = tokens[:-1] if tokens and tokens[-1] in stops else tokens
+    return Completion(text_of(tokenizer, said), len(said), tuple(tokens))
 
 
 @torch.inference_mode()
@@ -144,7 +146,6 @@ def decode(
     temperature: float,
     top_p: float,
     uniforms: torch.Tensor,
-    ends: dict[int, int] | None = None,
 ) -> list[list[int]]:
     """Sample n completions of each prompt in a batch.
 
@@ -153,10 +154,10 @@ def decode(
     time for six short completions on a CPU.
 
     Token ids and mask are B x T, left-padded; `uniforms` are (B * n) x M numbers in [0, 1), one per
-    token. `ends` is filled with the token that ended the turn, by row.
+    token.
 
     Returns:
-        B * n token lists, grouped by prompt, without the stopping token.
+        B * n token lists, grouped by prompt, each with the token that ended its turn, if one did.
     """
     positions = (mask.cumsum(1) - 1).clamp(min=0)
     cache = DynamicCache(config=model.config)
@@ -170,15 +171,12 @@ def decode(
     stop_ids = torch.tensor(sorted(stops), device=mask.device)
     for step in range(max_new_tokens):
         tokens = next_tokens(logits, temperature, top_p, uniforms[rows, step])
-        going = ~torch.isin(tokens, stop_ids)
-        left = going.nonzero()[:, 0]
-        if ends is not None:
-            ends |= zip(rows[~going].tolist(), tokens[~going].tolist(), strict=True)
+        for row, token in zip(rows.tolist(), tokens.tolist(), strict=True):
+            completions[row].append(token)
+        left = (~torch.isin(tokens, stop_ids)).nonzero()[:, 0]
         if len(left) < len(rows):
             rows, tokens, mask, position = rows[left], tokens[left], mask[left], position[left]
             cache.batch_select_indices(left)
-        for row, token in zip(rows.tolist(), tokens.tolist(), strict=True):
-            completions[row].append(token)
         if len(rows) == 0 or step == max_new_tokens - 1:
             break
         mask = torch.cat([mask, mask.new_ones(len(mask), 1)], dim=1)

@@ -66,18 +66,17 @@ class CheckpointRewards:
 
     def score(self, prompts: Sequence[Conversation], answers: Sequence[Sequence[str]]) -> Rewarded:
         """Return the rewards of equally many answers to each prompt (ending with a user)."""
-        cut: list[int] = []
-        how: Any = {"batch_size": self.batch_size, "on_cut": cut.append}
         if self.reader.averages is not None:
-            wins = win_probabilities(self.reader, prompts, answers, **how)
-            return Rewarded(mean_win_probabilities(wins), sum(cut))
+            wins, cut = win_probabilities(self.reader, prompts, answers, batch_size=self.batch_size)
+            # Over all answers, itself included (SPPO, Wu et al. 2024, section 4, and its code).
+            return Rewarded(wins.mean(axis=-1), cut)
         answered = [
             [*prompt, {"role": "assistant", "content": answer}]
             for prompt, some in zip(prompts, answers, strict=True)
             for answer in some
         ]
-        rewards = score(self.reader, answered, **how)
-        return Rewarded(rewards.reshape(len(prompts), -1), sum(cut))
+        rewards, cut = score(self.reader, answered, batch_size=self.batch_size)
+        return Rewarded(rewards.reshape(len(prompts), -1), cut)
 
 
 @dataclass(frozen=True)
@@ -159,24 +158,19 @@ def _load(path: Path, stamp: tuple[Any, ...], reads: Reads, device: str, dtype: 
 
 
 def score(
-    reader: Reader,
-    conversations: Sequence[Conversation],
-    *,
-    batch_size: int,
-    on_cut: Callable[[int], None] | None = None,
-) -> NDArray[np.float64]:
-    """Return the raw rewards of P conversations that end with an answer; NaN where none fits.
+    reader: Reader, conversations: Sequence[Conversation], *, batch_size: int
+) -> tuple[NDArray[np.float64], int]:
+    """Return the raw rewards of P conversations that end with an answer, and how many were cut.
 
-    Conversations that render to the same tokens are scored once, so equal answers have exactly
-    equal rewards: in different batches they would differ in the last digits.
+    A reward is NaN where no answer fits. Conversations that render to the same tokens are scored
+    once, so equal answers have exactly equal rewards: in different batches they would differ in the
+    last digits.
     """
     encoded = reader.encode([Answered(c[:-1], (c[-1]["content"],)) for c in conversations])
-    if on_cut is not None:
-        on_cut(_count_cut(encoded))
     distinct = list(dict.fromkeys(e.tokens for e in encoded))
     rewards = read_all(reader, distinct, batch_size=batch_size)
     place = {tokens: i for i, tokens in enumerate(distinct)}
-    return np.asarray(rewards[[place[e.tokens] for e in encoded]])
+    return rewards[[place[e.tokens] for e in encoded]], _count_cut(encoded)
 
 
 def _count_cut(encoded: Sequence[Encoded]) -> int:
@@ -189,9 +183,8 @@ def win_probabilities(
     answers: Sequence[Sequence[str]],
     *,
     batch_size: int,
-    on_cut: Callable[[int], None] | None = None,
-) -> NDArray[np.float64]:
-    """Return P x K x K probabilities that answer i to a conversation is better than answer j.
+) -> tuple[NDArray[np.float64], int]:
+    """Return P x K x K probabilities that answer i beats answer j, and how many texts were cut.
 
     The model outputs a logit l(a, b) for "the first is better". It has position bias, so both
     orders are read and, depending on the model, the logits or the probabilities averaged:
@@ -210,12 +203,11 @@ def win_probabilities(
     rows = stands.tolist()
     pairs = list(dict.fromkeys(pair for row in rows for pair in permutations(sorted(set(row)), 2)))
     both = reader.encode([Answered(asked[a], (answered[a], answered[b])) for a, b in pairs])
-    if on_cut is not None:
-        on_cut(_count_cut(both))
     logits = read_all(reader, [e.tokens for e in both], batch_size=batch_size)
     logit = dict(zip(pairs, logits.tolist(), strict=True))
     read = [[[0.0 if a == b else logit[a, b] for b in row] for a in row] for row in rows]
-    return _both_orders(np.array(read, dtype=np.float64).reshape(p, k, k), reader.averages)
+    table = np.array(read, dtype=np.float64).reshape(p, k, k)
+    return _both_orders(table, reader.averages), _count_cut(both)
 
 
 def _both_orders(logits: NDArray[np.float64], averages: Average | None) -> NDArray[np.float64]:
@@ -226,12 +218,3 @@ def _both_orders(logits: NDArray[np.float64], averages: Average | None) -> NDArr
     of_logits = averages == "logits"
     winning = expit((high - low) / 2) if of_logits else (expit(high) + expit(-low)) / 2
     return np.where(high == low, 0.5, np.where(logits == high, winning, 1.0 - winning))
-
-
-def mean_win_probabilities(probabilities: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return each answer's mean win probability over all K answers, including itself, P x K.
-
-    Source: SPPO (Wu et al., 2024), section 4, and its code, which includes the diagonal.
-    """
-    means: NDArray[np.float64] = probabilities.mean(axis=-1)
-    return means

@@ -42,7 +42,7 @@ from transformers import (
 from trl.models.utils import unwrap_model_for_generation
 
 from harness.models.loading import DTYPES, Conversation, load_model, pad, stop_token_ids, tokenize
-from harness.models.policy import Completion, next_tokens
+from harness.models.policy import Completion, completion_of, next_tokens
 from harness.training.placement import Placement
 
 Row = TypeVar("Row")
@@ -139,13 +139,10 @@ class SharedPolicy:
         for first in range(0, len(own), together):
             prompts, draws = zip(*own[first : first + together], strict=True)
             sampled += self._sampled(prompts, draws, **request["sampling"])
-        completions = []
-        for tokens in all_gather(sampled)[: len(rows)]:
-            kept = tokens[:-1] if tokens and tokens[-1] in self._stops else tokens
-            text = self.tokenizer.decode(
-                kept, skip_special_tokens=True, clean_up_tokenization_spaces=False
-            )
-            completions.append(Completion(str(text).strip(), len(kept), tuple(tokens)))
+        completions = [
+            completion_of(self.tokenizer, tokens, self._stops)
+            for tokens in all_gather(sampled)[: len(rows)]
+        ]
         return [completions[i : i + n] for i in range(0, len(rows), n)]
 
     def _sampled(

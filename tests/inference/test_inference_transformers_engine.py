@@ -16,7 +16,7 @@ from harness.errors import HarnessError, UserError
 from harness.inference import transformers_engine
 from harness.inference.request import Renderer
 from harness.inference.solver import Solver, started
-from harness.models.loading import from_folder
+from harness.models.loading import from_folder, text_of
 from harness.models.policy import Completion, decode
 from harness.serving.engines import identity
 
@@ -44,7 +44,7 @@ def test_greedy_answers_are_those_of_transformers_generate(
         torch.tensor([first.tokens]), max_new_tokens=12, do_sample=False, eos_token_id=[1, 5]
     )[0, len(first.tokens) :].tolist()
     tokens = [token for token in output if token not in (1, 5)]
-    assert answer == Completion(renderer.text(tokens), len(tokens))
+    assert answer == Completion(text_of(renderer.tokenizer, tokens), len(tokens))
 
 
 def test_no_batching_changes_an_answer_and_a_batch_that_does_not_fit_is_halved(

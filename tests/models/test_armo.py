@@ -58,7 +58,7 @@ def test_a_reward_is_the_gated_sum_of_the_transformed_objectives(path: Path, arm
         ids = tokenizer(text, add_special_tokens=False)["input_ids"]
         end = ids.index(tokenizer.convert_tokens_to_ids("<|eot_id|>"))
         expected.append(by_hand(path, ids, end))
-    actual = score(armo, [talk(answer) for answer in ANSWERS], batch_size=8)
+    actual, _ = score(armo, [talk(answer) for answer in ANSWERS], batch_size=8)
     np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5)
     assert np.ptp(actual) > 0.1, "the test needs a model that tells the answers apart"
 
@@ -92,20 +92,18 @@ def test_an_answer_over_the_limit_is_cut_at_its_end_and_stays_closed(path: Path)
     assert len(encoded.tokens) == 128
     assert words[-1] == "<|eot_id|>"
     assert encoded.tokens[:-1][: len(whole.tokens) - 1] == whole.tokens[:-1]
-    cut: list[int] = []
     talks = [talk(long), talk("x"), talk(long + "four")]
-    rewards = score(armo, talks, batch_size=4, on_cut=cut.append)
-    assert cut == [2]
+    rewards, cut = score(armo, talks, batch_size=4)
+    assert cut == 2
     assert rewards[0] == rewards[2], "what is cut off does not count"
 
 
 def test_a_prompt_that_leaves_no_room_has_no_reward_and_is_not_counted_as_cut(armo: Armo) -> None:
-    cut: list[int] = []
     talks = [talk("three", "one " * 200), talk("three")]
-    rewards = score(armo, talks, batch_size=4, on_cut=cut.append)
+    rewards, cut = score(armo, talks, batch_size=4)
     assert np.isnan(rewards[0])
-    assert rewards[1] == score(armo, talks[1:], batch_size=4)[0]
-    assert cut == [0]
+    assert rewards[1] == score(armo, talks[1:], batch_size=4)[0][0]
+    assert cut == 0
 
 
 def test_heads_stay_in_float32_when_the_network_runs_in_bfloat16(path: Path, armo: Armo) -> None:
@@ -116,8 +114,8 @@ def test_heads_stay_in_float32_when_the_network_runs_in_bfloat16(path: Path, arm
     heads = {dtype for name, dtype in kinds.items() if not name.startswith("model.")}
     assert (body, heads) == ({torch.bfloat16}, {torch.float32})
     conversations = [talk(answer) for answer in ANSWERS]
-    rough = score(half, conversations, batch_size=2)
-    np.testing.assert_allclose(rough, score(armo, conversations, batch_size=2), atol=0.15)
+    rough, _ = score(half, conversations, batch_size=2)
+    np.testing.assert_allclose(rough, score(armo, conversations, batch_size=2)[0], atol=0.15)
     rounded = torch.tensor(rough).bfloat16().double().numpy()
     assert (rough != rounded).all()
 

@@ -14,7 +14,7 @@ from tiny_gemma import build_tiny_gemma, tiny_tokenizer
 
 from harness.models.loading import FIRST_IS_BETTER, tokenize
 from harness.models.reader import Answered, Average, Encoded, Reader
-from harness.models.reward_model import load_reward_model, mean_win_probabilities, win_probabilities
+from harness.models.reward_model import CheckpointRewards, load_reward_model, win_probabilities
 
 ANSWERS = [["a", "b c d e f g h", "c d", "a"], ["d", "", "e f g h i j k l m n o p", "b"]]
 CONVERSATIONS = [[{"role": "user", "content": text}] for text in ("a b c", "p o n m l k j")]
@@ -61,7 +61,8 @@ def test_a_probability_is_the_mean_over_both_orders(averages: Average, expected:
     """With l(a, b) = 2 and l(b, a) = -1, the mean of the logits or of the probabilities."""
     table = {"p <eos> a <eos> b": 2.0, "p <eos> b <eos> a": -1.0}
     asked = [[{"role": "user", "content": "p"}]]
-    wins = win_probabilities(Stub(table.__getitem__, averages), asked, [["a", "b"]], batch_size=8)
+    model = Stub(table.__getitem__, averages)
+    wins, _ = win_probabilities(model, asked, [["a", "b"]], batch_size=8)
     np.testing.assert_allclose(wins, [[[0.5, expected], [1 - expected, 0.5]]], atol=1e-6)
     assert wins[0, 0, 1] + wins[0, 1, 0] == 1
 
@@ -78,7 +79,7 @@ def test_probabilities_are_those_of_each_sequence_read_unpadded_on_its_own(
             hidden = pair_model.model.model(torch.tensor([ids])).last_hidden_state[0, -1]
             return float(pair_model.model.score(hidden))
 
-    wins = win_probabilities(pair_model, CONVERSATIONS, ANSWERS, batch_size=256)
+    wins, _ = win_probabilities(pair_model, CONVERSATIONS, ANSWERS, batch_size=256)
     assert wins.shape == (2, K, K)
     assert np.ptp(wins) > 0.1, "the test needs a model that tells the answers apart"
     for p in range(2):
@@ -104,17 +105,25 @@ def test_probabilities_mirror_and_follow_the_answers(
     """A mirror image sums to exactly 1; shuffled answers have shuffled probabilities."""
     asked = [[{"role": "user", "content": "a b"}]] * len(answers)
     k = len(answers[0])
-    wins = win_probabilities(pair_model, asked, answers, batch_size=5)
+    wins, _ = win_probabilities(pair_model, asked, answers, batch_size=5)
     assert (wins + wins.transpose(0, 2, 1) == 1).all()
     assert ((wins >= 0) & (wins <= 1)).all()
-    np.testing.assert_allclose(mean_win_probabilities(wins).mean(axis=1), 0.5)
+    np.testing.assert_allclose(wins.mean(axis=-1).mean(axis=1), 0.5)
     order = rng.sample(range(k), k)
     shuffled = [[own[i] for i in order] for own in answers]
-    again = win_probabilities(pair_model, asked, shuffled, batch_size=5)
+    again, _ = win_probabilities(pair_model, asked, shuffled, batch_size=5)
     np.testing.assert_allclose(again, wins[:, order][:, :, order], atol=1e-5)
 
 
 def test_the_mean_counts_the_answer_itself() -> None:
     """Rows (1/2 + 0.9 + 0.8) / 3, (0.1 + 1/2 + 0.5) / 3, (0.2 + 0.5 + 1/2) / 3."""
-    wins = np.array([[[0.5, 0.9, 0.8], [0.1, 0.5, 0.5], [0.2, 0.5, 0.5]]])
-    np.testing.assert_allclose(mean_win_probabilities(wins), [[2.2 / 3, 1.1 / 3, 1.2 / 3]])
+    wins = {"a b": 0.9, "a c": 0.8, "b c": 0.5}
+
+    def logit(row: str) -> float:
+        _, first, second = row.split(" <eos> ")
+        known = wins.get(f"{first} {second}") or 1 - wins[f"{second} {first}"]
+        return math.log(known / (1 - known))
+
+    asked = [[{"role": "user", "content": "d"}]]
+    found = CheckpointRewards(Stub(logit, "probabilities")).score(asked, [["a", "b", "c"]])
+    np.testing.assert_allclose(found.values, [[2.2 / 3, 1.1 / 3, 1.2 / 3]], rtol=1e-6)

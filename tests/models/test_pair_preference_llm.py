@@ -42,7 +42,7 @@ def test_a_probability_is_the_mean_of_both_orders_letters(
     path: Path, llm: PairPreferenceLLM
 ) -> None:
     """p(a, b) is the mean of P(A | a, b) and P(B | b, a), against a Llama written out."""
-    wins = win_probabilities(llm, [PROMPT], [ANSWERS], batch_size=8)
+    wins, _ = win_probabilities(llm, [PROMPT], [ANSWERS], batch_size=8)
     assert np.ptp(wins) > 0.02, "the test needs a model that tells the answers apart"
     for i, first in enumerate(ANSWERS):
         for j, second in enumerate(ANSWERS):
@@ -73,7 +73,7 @@ def test_a_template_that_always_begins_an_answer_begins_one(path: Path, tmp_path
     always = LLAMA_TEMPLATE.replace("{% if add_generation_prompt %}", "{% if true %}")
     llama_tokenizer(chat_template=always).save_pretrained(tmp_path)
     models = [load_reward_model(folder, "two answers") for folder in (path, tmp_path)]
-    wins = [win_probabilities(model, [PROMPT], [ANSWERS], batch_size=8) for model in models]
+    wins = [win_probabilities(model, [PROMPT], [ANSWERS], batch_size=8)[0] for model in models]
     assert (wins[0] == wins[1]).all()
 
 
@@ -98,7 +98,7 @@ def test_an_answer_that_spells_the_form_cannot_end_early(
 
 def test_a_prompt_that_leaves_no_room_has_no_probabilities(llm: PairPreferenceLLM) -> None:
     prompt = [{"role": "user", "content": "one " * 200}]
-    wins = win_probabilities(llm, [PROMPT, prompt], [["two", "three"]] * 2, batch_size=4)
+    wins, _ = win_probabilities(llm, [PROMPT, prompt], [["two", "three"]] * 2, batch_size=4)
     assert np.isfinite(wins[0]).all()
     assert np.isnan(wins[1, 0, 1])
     assert np.isnan(wins[1, 1, 0])

@@ -60,7 +60,7 @@ def by_hand(path: Path, source: str, first: str, second: str) -> float:
 
 def test_a_logit_is_the_difference_of_two_heads_on_the_marks(path: Path, pairrm: PairRM) -> None:
     """p(a, b) is the sigmoid of half of l(a, b) - l(b, a), each sequence on its own."""
-    wins = win_probabilities(pairrm, [PROMPT], [ANSWERS], batch_size=8)
+    wins, _ = win_probabilities(pairrm, [PROMPT], [ANSWERS], batch_size=8)
     assert np.ptp(wins) > 0.05, "the test needs a model that tells the answers apart"
     for i, first in enumerate(ANSWERS):
         for j, second in enumerate(ANSWERS):

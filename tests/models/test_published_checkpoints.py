@@ -71,7 +71,7 @@ def test_pairrm_gives_the_logits_of_its_card(
 def test_skywork_prefers_an_answer_to_a_refusal_to_give_one(name: str) -> None:
     skywork = load_reward_model(folder(name), dtype="bfloat16")
     talks = [talk(text, QUESTION) for text in (ANSWER, "No idea.")]
-    better, worse = score(skywork, talks, batch_size=2)
+    [better, worse], _ = score(skywork, talks, batch_size=2)
     assert better > worse
 
 
@@ -79,4 +79,4 @@ def test_the_pair_preference_model_prefers_an_answer_to_a_refusal_to_give_one() 
     path = folder("RLHFlow/pair-preference-model-LLaMA3-8B")
     llm = load_reward_model(path, "two answers", dtype="bfloat16")
     turn = [{"role": "user", "content": QUESTION}]
-    assert win_probabilities(llm, [turn], [[ANSWER, "No idea."]], batch_size=2)[0, 0, 1] > 0.5
+    assert win_probabilities(llm, [turn], [[ANSWER, "No idea."]], batch_size=2)[0][0, 0, 1] > 0.5

@@ -82,9 +82,9 @@ def test_padding_on_either_side_and_none_give_the_same_number(
 def test_the_batch_changes_no_result(kind: str, batch_size: int, paths: dict[str, Path]) -> None:
     def results(**batching: Any) -> np.ndarray:
         if kind in PAIRWISE:
-            return win_probabilities(load(kind, paths[kind]), [PROMPT], [ANSWERS], **batching)
+            return win_probabilities(load(kind, paths[kind]), [PROMPT], [ANSWERS], **batching)[0]
         talks = [[*PROMPT, {"role": "assistant", "content": a}] for a in ANSWERS]
-        return score(load(kind, paths[kind]), talks, **batching)
+        return score(load(kind, paths[kind]), talks, **batching)[0]
 
     whole = results(batch_size=256)
     np.testing.assert_allclose(results(batch_size=batch_size), whole, atol=2e-5)

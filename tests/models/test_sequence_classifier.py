@@ -56,7 +56,7 @@ def test_a_gemma_s_reward_is_the_head_at_the_last_token(tmp_path: Path) -> None:
         with torch.inference_mode():
             expected.append(float(model.score(model.model(ids).last_hidden_state[0, -1])))
     reader = load_reward_model(path)
-    actual = score(reader, [talk(answer) for answer in ANSWERS[:4]], batch_size=8)
+    actual, _ = score(reader, [talk(answer) for answer in ANSWERS[:4]], batch_size=8)
     np.testing.assert_allclose(actual, expected, atol=1e-5)
     assert np.ptp(actual) > 0.1, "the test needs a model that tells the answers apart"
     assert reader.model.config._attn_implementation == "eager", "it has no other that soft-caps"
@@ -71,7 +71,8 @@ def test_a_llama_s_reward_is_the_head_at_the_last_token(tmp_path: Path) -> None:
         text = f"<|begin_of_text|>{told('one two')}{answer}<|eot_id|>"
         outputs = llama_outputs(path, tokenizer(text, add_special_tokens=False).input_ids)
         expected.append(float(outputs[-1] @ head))
-    actual = score(load_reward_model(path), [talk(answer) for answer in ANSWERS[:3]], batch_size=8)
+    talks = [talk(answer) for answer in ANSWERS[:3]]
+    actual, _ = score(load_reward_model(path), talks, batch_size=8)
     np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5)
     assert np.ptp(actual) > 0.1, "the test needs a model that tells the answers apart"
 
@@ -99,6 +100,6 @@ TALKS = [talk(answer) for answer in ("a", "b c d e f g h", "c d", "", "d e f g h
 
 @pytest.mark.parametrize("batch_size", [1, 2, 256])
 def test_equal_conversations_have_exactly_equal_rewards(reward_path: Path, batch_size: int) -> None:
-    rewards = score(load_reward_model(reward_path), TALKS, batch_size=batch_size)
+    rewards, _ = score(load_reward_model(reward_path), TALKS, batch_size=batch_size)
     assert rewards[0] == rewards[5]
     assert rewards[2] == rewards[6]

@@ -61,7 +61,7 @@ def test_armo_annotates_in_the_stages_number_format_and_is_unverified(
 ) -> None:
     model = write_armo(tmp_path / "model")
     rewards, summary = annotated(model)
-    full = score(load_reward_model(model), TALKS, batch_size=256)
+    full, _ = score(load_reward_model(model), TALKS, batch_size=256)
     np.testing.assert_allclose(rewards.ravel(), full, atol=1e-6)
     assert summary == {
         "reward_model": NAME,
@@ -71,7 +71,7 @@ def test_armo_annotates_in_the_stages_number_format_and_is_unverified(
         "left_out": 0,
     }
     rewards, _ = annotated(model, dtype="bfloat16")
-    half = score(load_reward_model(model, dtype="bfloat16"), TALKS, batch_size=256)
+    half, _ = score(load_reward_model(model, dtype="bfloat16"), TALKS, batch_size=256)
     np.testing.assert_array_equal(rewards.ravel(), half)
     assert (half != full).any()
 
@@ -88,7 +88,7 @@ def test_pairwise_models_annotate_with_mean_win_probabilities(
     reader = load_reward_model(model, "two answers")
     wins = win_probabilities(
         reader, [user(p) for p in ANSWERS], list(ANSWERS.values()), batch_size=8
-    )
+    )[0]
     np.testing.assert_allclose(rewards, wins.mean(axis=2), atol=1e-6)
     np.testing.assert_allclose(rewards.mean(axis=1), 0.5)
     assert rewards[0, 0] == rewards[0, 2], "equal answers"

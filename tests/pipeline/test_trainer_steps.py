@@ -278,7 +278,7 @@ def test_rewards_are_the_reward_models_scores_of_prompt_and_completion(
     assert [[r[k] for k in keys] for r in rewards] == [[c[k] for k in keys] for c in completions]
     conversations = [[*user(row["prompt"]), assistant(row["completion"])] for row in completions]
     model = load_reward_model(built[0] / "rm_pointwise")
-    again = score(model, conversations, batch_size=16)
+    again, _ = score(model, conversations, batch_size=16)
     np.testing.assert_allclose([row["reward"] for row in rewards], again, atol=1e-4)
     assert np.ptp(again) > 0
 
