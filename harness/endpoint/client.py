@@ -94,7 +94,7 @@ class Client:
                     message = f"{error}, {self.attempts} times"
                     raise UnansweredError(message, refused=False) from error
             else:
-                reply = Reply(raw, cached=True)
+                reply = Reply(raw)
                 self.ledger.count_cached()
         self.used[address] = tokens_of(request, reply)
         if (other := reply.other_model(request.model)) and other not in self._other_models:

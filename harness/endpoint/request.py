@@ -97,10 +97,9 @@ class ChatRequest:
 
 @dataclass(frozen=True)
 class Reply:
-    """A raw reply; `cached` if it was read from the cache, at no cost."""
+    """A raw reply."""
 
     raw: Mapping[str, Any]
-    cached: bool = False
 
     @property
     def choice(self) -> Mapping[str, Any]:

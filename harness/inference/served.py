@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -48,28 +49,18 @@ class _Choice(BaseModel):
     prompt_token_ids: list[_Token] | None = None
 
 
+@dataclass
 class CompletionsEngine:
     """Answers prompts through OpenAI's completions API; `server` is set if the process is ours."""
 
-    def __init__(
-        self,
-        url: str,
-        model: str,
-        renderer: Renderer,
-        *,
-        concurrency: int,
-        no_cut: int,
-        server: Program | None = None,
-        key_variable: str | None = None,
-    ) -> None:
-        self._url = url
-        self._model = model
-        self._renderer = renderer
-        self._concurrency = concurrency
-        self._no_cut = no_cut
-        self._server = server
-        self._key_variable = key_variable
-        self._given_up = False
+    url: str
+    model: str
+    renderer: Renderer
+    concurrency: int
+    no_cut: int
+    server: Program | None = None
+    key_variable: str | None = None
+    _given_up: bool = field(default=False, init=False)
 
     def check_model(self, who: str) -> None:
         """Check that the server, called `who` in messages, serves the policy under its name."""
@@ -80,10 +71,10 @@ class CompletionsEngine:
             raise self._failure(error) from None
         finally:
             endpoint.close()
-        if self._model not in names:
+        if self.model not in names:
             raise UserError(
-                f"{who} at {self._url} serves {', '.join(names) or 'no model'} and no "
-                f"`{self._model}`: start it with the policy's folder under that name."
+                f"{who} at {self.url} serves {', '.join(names) or 'no model'} and no "
+                f"`{self.model}`: start it with the policy's folder under that name."
             )
 
     def generate(
@@ -96,7 +87,7 @@ class CompletionsEngine:
         """Answer prompts concurrently; see `SolverEngine`."""
         todo = [one for one in requests if one.position not in done]
         answers: dict[int, dict[int, Completion]] = {one.position: {} for one in todo}
-        endpoint, pool = self._connect(), ThreadPoolExecutor(self._concurrency, "answers")
+        endpoint, pool = self._connect(), ThreadPoolExecutor(self.concurrency, "answers")
         self._given_up = False
         try:
             running = {
@@ -127,20 +118,20 @@ class CompletionsEngine:
             choice = _Choice.model_validate(reply["choices"][0])
         except (ValidationError, KeyError, IndexError, TypeError):
             raise HarnessError(
-                f"the engine at {self._url} sent a reply without an answer that can be read."
+                f"the engine at {self.url} sent a reply without an answer that can be read."
             ) from None
         return self._read(choice, one, sampling)
 
     def _body(self, one: Request, sample: int, sampling: Sampling) -> dict[str, Any]:
         return {
-            "model": self._model,
+            "model": self.model,
             "prompt": list(one.tokens),
             "n": 1,
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
             "max_tokens": one.room,
             "seed": one.seeds[sample],
-            "top_k": self._no_cut,
+            "top_k": self.no_cut,
             "stop_token_ids": list(sampling.stops),
             "return_token_ids": True,
         }
@@ -149,27 +140,27 @@ class CompletionsEngine:
         read, ids = choice.prompt_token_ids, choice.token_ids
         if read is not None and tuple(read) != one.tokens:
             raise HarnessError(
-                f"the engine at {self._url} read a prompt of {len(read)} tokens where it was sent "
+                f"the engine at {self.url} read a prompt of {len(read)} tokens where it was sent "
                 f"{len(one.tokens)}, so it adds tokens of its own: use a version that takes token "
                 "ids as they are."
             )
         if ids is None:
             text = (choice.text or "").strip()
-            return Completion(text, self._renderer.count(text))
+            return Completion(text, self.renderer.count(text))
         end = next((i for i, token in enumerate(ids) if token in sampling.stops), len(ids))
-        return Completion(text_of(self._renderer.tokenizer, ids[:end]), end)
+        return Completion(text_of(self.renderer.tokenizer, ids[:end]), end)
 
     def _connect(self) -> Endpoint:
-        attempts = 1 if self._server else ATTEMPTS
-        return Endpoint(self._url, self._key_variable, PATIENCE_S, attempts=attempts)
+        attempts = 1 if self.server else ATTEMPTS
+        return Endpoint(self.url, self.key_variable, PATIENCE_S, attempts=attempts)
 
     def _failure(self, error: HarnessError) -> HarnessError:
-        if self._server is None or self._given_up:
+        if self.server is None or self._given_up:
             return HarnessError(f"{error}; see that it runs, and run the same command again")
         # Compute processes die before the HTTP process, which returns errors for a while.
-        if self._server.dies(_TO_DIE_S):
-            return self._server.died("in the middle")
-        return HarnessError(f"{self._server.name} failed in the middle; {self._server.quoted()}")
+        if self.server.dies(_TO_DIE_S):
+            return self.server.died("in the middle")
+        return HarnessError(f"{self.server.name} failed in the middle; {self.server.quoted()}")
 
 
 @contextmanager

@@ -52,21 +52,19 @@ class Completion:
     """The tokens, including the one that ended the turn; empty if an engine sampled them."""
 
 
-def load_policy(path: Path, device: str = "cpu") -> Checkpoint:
+def load_policy(path: Path) -> Checkpoint:
     """Load a policy in float32, or return it from the process's cache.
 
     The cache is keyed by path and the weight files' sizes and modification times. Policies are
     shared, so do not modify or train them; training loads its own.
     """
-    return _load(str(Path(path).resolve()), stamp(path), device)
+    return _load(path.resolve(), stamp(path))
 
 
 @lru_cache(maxsize=6)
-def _load(path: str, stamp: tuple[Any, ...], device: str) -> Checkpoint:
+def _load(path: Path, stamp: tuple[Any, ...]) -> Checkpoint:
     del stamp  # part of the key only
-    tokenizer = load_tokenizer(Path(path))
-    model = load_model(Path(path)).to(torch.device(device)).eval()
-    return Checkpoint(model, tokenizer)
+    return Checkpoint(load_model(path).eval(), load_tokenizer(path))
 
 
 def generate(

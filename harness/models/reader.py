@@ -74,16 +74,12 @@ class Reader(ABC):
 
 @torch.inference_mode()
 def read_all(
-    reader: Reader,
-    sequences: Sequence[Tokens],
-    *,
-    batch_size: int,
-    batch_tokens: int = BATCH_TOKENS,
+    reader: Reader, sequences: Sequence[Tokens], *, batch_size: int
 ) -> NDArray[np.float64]:
     """Read N sequences in batches of similar length; return N numbers, NaN for empty sequences."""
     numbers = np.full(len(sequences), np.nan)
     read = [i for i, sequence in enumerate(sequences) if sequence]
-    for batch in batches_by_length([sequences[i] for i in read], batch_size, batch_tokens):
+    for batch in batches_by_length([sequences[i] for i in read], batch_size, BATCH_TOKENS):
         places = [read[i] for i in batch]
         numbers[places] = _read(reader, [sequences[i] for i in places]).cpu().numpy()
     return numbers

@@ -36,7 +36,7 @@ beside it (`BUFFER_RULES`).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from typing import Any, Literal, NoReturn
 
@@ -65,6 +65,7 @@ Value = Callable[[Sequence[str]], Floats]
 """Maps prompt texts to values that replace informativeness; higher is better."""
 
 
+@dataclass(eq=False)
 class Parents(Selector):
     """Values prompts by a metric and selects `count` of them to be rewritten.
 
@@ -72,20 +73,14 @@ class Parents(Selector):
     permutes the values over the prompts, which keeps the weights but removes their signal.
     """
 
-    def __init__(
-        self,
-        metric: str,
-        count: int,
-        *,
-        sampling: Literal["weighted", "greedy"] = "weighted",
-        floor: float | None = None,
-        too_few: Literal["error", "uniform"] = "error",
-        shuffled: bool = False,
-        value: Value | None = None,
-    ) -> None:
-        self.metric, self.count, self.sampling = metric, count, sampling
-        self.floor, self.too_few, self.shuffled = floor, too_few, shuffled
-        self.value = value
+    metric: str
+    count: int
+    _: KW_ONLY
+    sampling: Literal["weighted", "greedy"] = "weighted"
+    floor: float | None = None
+    too_few: Literal["error", "uniform"] = "error"
+    shuffled: bool = False
+    value: Value | None = None
 
     def observe(self, groups: Sequence[Group], ctx: Context) -> ArrayLike:
         values = self.values([group.prompt for group in groups], lambda: groups)

@@ -116,12 +116,12 @@ class BufferEntry:
     entered: int
 
 
+@dataclass
 class Buffer:
     """At most `capacity` prompts waiting to be drawn, oldest first."""
 
-    def __init__(self, capacity: int, entries: Iterable[BufferEntry] = ()) -> None:
-        self.capacity = capacity
-        self.entries = list(entries)
+    capacity: int
+    entries: list[BufferEntry] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.entries)

@@ -194,8 +194,7 @@ def _solver(ctx: StageContext, keep: Path) -> Solver:
     from harness.inference.solver import Solver, engine_of, started
 
     policy, s = policy_folder(ctx), ctx.settings
-    trained = ctx.inputs["policy"].name if "policy" in ctx.inputs else ""
-    served_as = policy_name(None if trained else str(s["policy"]), trained)
+    served_as = policy_name(s, ctx.inputs["policy"].name if "policy" in ctx.inputs else None)
     engine = engine_of(str(s["engine"]))
     runs = engine == "endpoint" or (engine in SERVED and "HARNESS_SOLVER_URL" in os.environ)
     declared = ctx.hardware.get("served")

@@ -129,7 +129,8 @@ class Demand:
             yield Missing(what="GPU", why=f"{there} here, {needed} needed", do="")
 
     def _missing_engines(self) -> Iterator[Missing]:
-        answers = any("engine" in s.settings and not _is_of_tasks(s) for s in self.stages)
+        answering = (s.settings for s in self.stages if "engine" in s.settings)
+        answers = any(not benchmarks.are_tasks(str(s.get("benchmark"))) for s in answering)
         engines = [self.profile.engine] if answers else []
         for engine in dict.fromkeys([*engines, *(it.engine for it in self.servers)]):
             if engine in SERVED:
@@ -148,10 +149,6 @@ def _models_of(stage: Stage) -> Iterator[str]:
     for name in named:
         if name and not files.has(name):
             yield from models_behind(name)
-
-
-def _is_of_tasks(stage: Stage) -> bool:
-    return benchmarks.are_tasks(str(stage.settings.get("benchmark", "")))
 
 
 def refuse_missing(
@@ -208,9 +205,7 @@ def asked_by(stage: Stage) -> Iterator[tuple[ServedRole, str]]:
 def policy_of(stage: Stage) -> str:
     """Return the name, in requests, of the policy that a stage uses."""
     before = stage.inputs.get("policy")
-    if before is None:
-        return models.policy_name(str(stage.settings["policy"]), "")
-    return models.policy_name(None, before.fingerprint)
+    return models.policy_name(stage.settings, None if before is None else before.fingerprint)
 
 
 def _missing_engine(engine: str) -> Iterator[Missing]:

@@ -146,7 +146,8 @@ def test_a_deleted_ledger_is_counted_again_from_the_kept_replies(
         again = client_of(server, tmp_path, budget=0.003)
         with pytest.raises(BudgetReachedError, match=r"\$0\.0026 is spent"):
             again.ask(ask_for("c"))
-        assert again.ask(ask_for("a")).cached
+        again.ask(ask_for("a"))
+        assert again.ledger.spending.from_cache == 1
     assert "ledger.json is gone; the kept replies cost $0.0026" in caplog.text
 
 

@@ -138,7 +138,7 @@ def test_an_endpoint_is_reached_with_its_key_and_by_the_policys_name(
         own.generate(CONVERSATIONS[:1], **SAMPLING)
         engine = own._engine
         assert isinstance(engine, CompletionsEngine)
-        url, name = engine._url, engine._model
+        url, name = engine.url, engine.model
         keep = tmp_path / "keep"
         monkeypatch.setenv("HARNESS_SOLVER_URL", url)
 

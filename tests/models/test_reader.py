@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from small_checkpoints import gemma_tokenizer, llama_tokenizer
 from tiny_gemma import tiny_tokenizer
 from transformers import PreTrainedTokenizerBase
 
+from harness.models import reader
 from harness.models.loading import batches_by_length
 from harness.models.reader import (
     Answered,
@@ -73,7 +75,8 @@ def test_batches_hold_each_sequence_once_within_both_budgets(
 def test_numbers_come_back_in_the_given_order(
     given_: list[tuple[int, ...]], size: int, tokens: int
 ) -> None:
-    numbers = read_all(Weigher(), given_, batch_size=size, batch_tokens=tokens)
+    with patch.object(reader, "BATCH_TOKENS", tokens):
+        numbers = read_all(Weigher(), given_, batch_size=size)
     np.testing.assert_array_equal(numbers, [weigh(sequence) for sequence in given_])
 
 

@@ -155,17 +155,16 @@ def judge(ctx: StageContext, resolve: Callable[[str], Path]) -> None:
     name, _ = _part_of(identity)
     judgments, scores = [], []
     for row in rows:
-        task, answer = task_of(asked[row["prompt_id"]].turn_1), row["completion"]
+        item, answer = asked[row["prompt_id"]], row["completion"]
+        task = task_of(item.turn_1)
         share = share_followed(task, answer)
+        followed = {one.kind: "yes" if one.followed(answer) else "no" for one in task.instructions}
         judgments.append(
             {
                 "prompt_id": row["prompt_id"],
-                "category": asked[row["prompt_id"]].category,
+                "category": item.category,
                 "number": 1,
-                "reply": "; ".join(
-                    f"{one.kind}: {'yes' if one.followed(answer) else 'no'}"
-                    for one in task.instructions
-                ),
+                "reply": "; ".join(f"{kind}: {said}" for kind, said in followed.items()),
                 "verdict": f"{share:.3f}" if is_text(task, answer) else "not a text about it",
             }
         )

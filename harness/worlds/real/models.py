@@ -70,9 +70,9 @@ def without_arguments(identity: str) -> tuple[str, dict[str, Any]]:
     return plain, {name: json.loads(value) for name, _, value in pairs}
 
 
-def policy_name(identity: str | None, trained: str) -> str:
-    """Return a policy's name in requests: its hub name, or one from the stage that trained it."""
-    return f"policy-{trained[:12]}" if identity is None else identity.partition("@")[0]
+def policy_name(settings: Mapping[str, Any], trained: str | None) -> str:
+    """Return a policy's name in requests: from the stage that trained it, or its hub name."""
+    return f"policy-{trained[:12]}" if trained else str(settings["policy"]).partition("@")[0]
 
 
 def place_of(model: str) -> Path | None:

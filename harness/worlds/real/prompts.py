@@ -178,12 +178,13 @@ def piece_bounds(size: int, x: int, pieces: int) -> list[int]:
     return [size * piece // pieces for piece in range(pieces + 1)]
 
 
-def positions(size: int, seed: int, x: int, pieces: int, first: int, count: int) -> list[int]:
-    """Return the positions in the pool of `count` prompts from `first` on, both multiples of x.
+def cut(settings: Mapping[str, Any], size: int) -> list[int]:
+    """Return the positions of a stage's prompts in a pool of `size` texts.
 
     The shuffle depends on the seed alone, so pieces of one seed never share a prompt, and matches
     `datasets.Dataset.shuffle(seed=...)`: with the authors' seed, 8964, the order is theirs.
     """
+    x, pieces, first, count = (settings[name] for name in ("x", "pieces", "first", "count"))
     bounds = piece_bounds(size, x, pieces)
     last = (first + count) // x
     if first % x or count % x or last > pieces:
@@ -191,11 +192,5 @@ def positions(size: int, seed: int, x: int, pieces: int, first: int, count: int)
             f"prompts {first} to {first + count} are not whole pieces of {x} among {pieces}; ask "
             "for fewer, or raise `prompts.available`"
         )
-    order = np.random.default_rng(seed).permutation(size)
+    order = np.random.default_rng(settings["seed"]).permutation(size)
     return [int(i) for i in order[bounds[first // x] : bounds[last]]]
-
-
-def cut(settings: Mapping[str, Json], size: int) -> list[int]:
-    """Return the positions of a stage's prompts in a pool of `size` texts."""
-    names = ("seed", "x", "pieces", "first", "count")
-    return positions(size, *(cast(int, settings[name]) for name in names))

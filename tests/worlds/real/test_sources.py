@@ -17,9 +17,9 @@ from harness.errors import HarnessError, UserError
 from harness.registry.profile import PromptSettings
 from harness.worlds.real.prompts import (
     SHORTEST,
+    cut,
     piece_bounds,
     pool_settings,
-    positions,
     read_local,
     read_pool,
 )
@@ -176,15 +176,20 @@ def test_a_pool_makes_pieces_of_x_or_nearly_equal_ones_or_is_refused() -> None:
         piece_bounds(569, 100, 6)
 
 
+def positions(size: int, seed: int, x: int, pieces: int, first: int, count: int) -> list[int]:
+    asked = {"seed": seed, "x": x, "pieces": pieces, "first": first, "count": count}
+    return cut(asked, size)
+
+
 @given(st.integers(0, 99), st.integers(1, 40), st.integers(1, 6), st.integers(0, 10))
 def test_pieces_of_a_seed_share_no_prompt(seed: int, x: int, pieces: int, missing: int) -> None:
     size = max(int(SHORTEST * x * pieces) + 1, x * pieces - missing)
-    cut = [positions(size, seed, x, pieces, x * i, x) for i in range(pieces)]
-    joined = [position for piece in cut for position in piece]
+    parts = [positions(size, seed, x, pieces, x * i, x) for i in range(pieces)]
+    joined = [position for piece in parts for position in piece]
     assert joined == positions(size, seed, x, pieces, 0, x * pieces)
     assert len(set(joined)) == len(joined) == min(size, x * pieces)
     assert set(joined) <= set(range(size))
-    assert max(map(len, cut)) - min(map(len, cut)) <= 1
+    assert max(map(len, parts)) - min(map(len, parts)) <= 1
 
 
 @pytest.mark.parametrize("seed", [0, 8964])
