@@ -112,7 +112,8 @@ def test_downstream_answers_are_right_or_wrong(
     for row in read_rows(output / "scores.parquet"):
         assert row["prompt_id"].startswith(row["column"])
         values.setdefault(row["column"], []).append(row["value"])
-    assert {task: len(found) for task, found in values.items()} == texts.ITEMS_OF_TASKS
+    wanted = {task: count for task, (count, _) in texts.QUESTIONS.items()}
+    assert {task: len(found) for task, found in values.items()} == wanted
     assert (values["gsm8k"].count(100.0), values["gsm8k"].count(0.0)) == (27, 28)
     assert all(set(found) == {100.0} for task, found in values.items() if task != "gsm8k")
     summary = read_json(output / "summary.json")

@@ -22,7 +22,7 @@ from harness.worlds.embedded.judge import complexity, quality
 from harness.worlds.lookup import resolve, runtime_of, world_of
 from harness.worlds.needs import Demand, Missing
 from harness.worlds.real import models, prompts
-from harness.worlds.real.creator import Written, at_once, replied
+from harness.worlds.real.creator import CUT, REFUSED, Written, at_once, replied
 from harness.worlds.real.world import HubRuntime
 
 PROFILES = load_profiles()
@@ -156,7 +156,7 @@ def test_the_size_of_a_data_set_is_read_from_its_copy_and_nobody_is_asked(
 
 @pytest.mark.parametrize(
     ("written", "reason"),
-    [(Written("", refused=True), "refusal"), (Written("half", cut=True), "cut off")],
+    [(Written("", REFUSED), "refusal"), (Written("half", CUT), "cut off")],
 )
 def test_a_plug_in_is_told_why_there_is_no_reply(written: Written, reason: str) -> None:
     generator: Any = SimpleNamespace(write=lambda *_: written)

@@ -163,35 +163,28 @@ TASKS: dict[str, Callable[[random.Random], Turn]] = {
 """A question generator for each column of table 9."""
 
 DOWNSTREAM = "downstream"  # the benchmark's name in profiles
-ITEMS_OF_TASKS = {
-    "musr_ta": 200,
-    "tqa_gen": 200,
-    "wmdp": 200,
-    "gsm8k": 55,
-    "gsm_plus": 90,
-    "mmlu_pro": 200,
-}
-"""Items per task; there are only 55 sums of two digits up to 9 and 90 ordered pairs of digits."""
-
 # Demonstrated lists have at most six items, and the questions use longer ones. Counting is limited
 # to nine, so it starts at five; lengths five and six were demonstrated on other lists.
-DRAWS = TASKS | {
-    "musr_ta": functools.partial(contains, shortest=7, longest=12),
-    "wmdp": functools.partial(third, shortest=7, longest=12),
-    "tqa_gen": functools.partial(count, shortest=5, longest=9),
+QUESTIONS: dict[str, tuple[int, Callable[[random.Random], Turn]]] = {
+    "musr_ta": (200, functools.partial(contains, shortest=7, longest=12)),
+    "tqa_gen": (200, functools.partial(count, shortest=5, longest=9)),
+    "wmdp": (200, functools.partial(third, shortest=7, longest=12)),
+    "gsm8k": (55, sum_of),  # there are no more sums of two digits up to 9
+    "gsm_plus": (90, larger),  # nor more ordered pairs of digits
+    "mmlu_pro": (200, before),
 }
-"""How the items of each task are drawn."""
+"""The number of items of each task, and how they are drawn."""
 
 
 @functools.cache
 def downstream_items() -> tuple[Item, ...]:
     """Return the items task by task; the category is the task, the reference is the answer."""
     items: list[Item] = []
-    for task, wanted in ITEMS_OF_TASKS.items():
+    for task, (wanted, draw) in QUESTIONS.items():
         rng = random.Random(f"0/{DOWNSTREAM}/{task}")
         found: dict[str, str] = {}
         while len(found) < wanted:
-            found.setdefault(*DRAWS[task](rng))
+            found.setdefault(*draw(rng))
         items += [
             Item(f"{task}-{i:04d}", task, prompt, reference=answer)
             for i, (prompt, answer) in enumerate(found.items())

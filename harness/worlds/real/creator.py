@@ -61,10 +61,8 @@ class Written:
     """A generator's output; the text may be empty."""
 
     text: str
-    cut: bool = False
-    """Whether it was truncated at the maximum length."""
-    refused: bool = False
-    """Whether the endpoint reports a refusal or filtering."""
+    reason: str | None = None
+    """Why it cannot be used, whatever it says: `CUT` or `REFUSED`."""
 
 
 @dataclass
@@ -86,10 +84,11 @@ class EndpointGenerator:
             refuses_all = self.refused >= PATIENCE and not served.client.used
             if refuses_all or not error.refused:
                 raise
-            return Written("", refused=True)
+            return Written("", REFUSED)
         finish, message = reply.choice.get("finish_reason"), reply.choice.get("message") or {}
-        refused = finish == "content_filter" or bool(message.get("refusal"))
-        return Written(reply.text, cut=finish == "length", refused=refused)
+        if finish == "content_filter" or message.get("refusal"):
+            return Written(reply.text, REFUSED)
+        return Written(reply.text, CUT if finish == "length" else None)
 
 
 SAMPLES = 2**31
@@ -119,11 +118,10 @@ class ModelCreator:
         written = self.generator.write([message], sample, f"a rewrite by {method}")
         marked = _REWRITE.findall(written.text)
         text = _unquoted(marked[-1].strip(), prompt) if marked else ""
-        if written.refused or written.cut:
-            reason: str | None = REFUSED if written.refused else CUT
-        elif not marked:
+        reason = written.reason
+        if reason is None and not marked:
             reason = UNMARKED
-        else:
+        elif reason is None:
             told = self.messages[method].replace(PROMPT, "\n")
             reason = why_unusable(text, prompt, (told,))
         return Rewrite(None if reason else text, method, reason, written.text)
@@ -142,8 +140,8 @@ def replied(generator: EndpointGenerator, message: str, rng: np.random.Generator
     """Return a model's reply to a message from a plug-in's evolving method."""
     sample = int(rng.integers(SAMPLES))
     written = generator.write([Message("user", message)], sample, "a rewrite by a plug-in")
-    if written.refused or written.cut:
-        raise NoReplyError(REFUSED if written.refused else CUT)
+    if written.reason is not None:
+        raise NoReplyError(written.reason)
     return written.text
 
 

@@ -31,7 +31,7 @@ LOCAL = "files-"
 """Prefix of a local folder's revision."""
 
 DIGITS = 16
-"""Hex digits of a folder's digest in its revision."""
+"""Hex digits of a digest or commit in an identity."""
 
 FILES: Mapping[str, Any] = {
     "allow_patterns": [f"*{ending}" for ending in READ_BY_LOADERS],

@@ -26,14 +26,12 @@ from harness.foreign import error_in_a_line
 from harness.project import work_dir
 from harness.runtime.files import write_whole
 from harness.runtime.stage import Json, fingerprint_of
+from harness.worlds.real.models import DIGITS
 
 if TYPE_CHECKING:
     from harness.registry.profile import PromptSettings
 
 COLUMN = "prompt"
-DIGITS = 16
-"""Hex digits of a digest or commit in an identity."""
-
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 
 

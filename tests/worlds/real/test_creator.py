@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from harness.endpoint.request import Message
 from harness.eva.evolving import Evolution, Grow, Prompt, Rewrite, evolve
 from harness.worlds.real.creator import (
+    CUT,
+    REFUSED,
     EndpointGenerator,
     ModelCreator,
     Written,
@@ -91,8 +93,8 @@ def test_the_model_is_told_the_method_and_the_prompt() -> None:
         (Written(f"<new_prompt>A draft</new_prompt> {marked(GOOD)} Enjoy."), GOOD, None),
         (Written(GOOD), None, "unmarked"),
         (Written(f"<new_prompt>{GOOD}"), None, "unmarked"),
-        (Written(GOOD, cut=True), None, "cut off"),
-        (Written(GOOD, refused=True), None, "refusal"),
+        (Written(GOOD, CUT), None, "cut off"),
+        (Written(GOOD, REFUSED), None, "refusal"),
     ],
 )
 def test_a_reply_becomes_a_prompt_or_a_reason(
