@@ -40,8 +40,7 @@ from harness.runtime import Plan, Store
 from harness.worlds.instructions.rules import RULES
 from harness.worlds.instructions.tasks import prompts
 from harness.worlds.instructions.weights import folder
-from harness.worlds.instructions.world import questions
-from harness.worlds.lookup import world_of
+from harness.worlds.lookup import runtime_of, world_of
 
 
 def at_size(profile: Profile, x: int, items: int) -> Profile:
@@ -76,7 +75,8 @@ def plain(profile: Profile, scratch: Path) -> float:
     DPOTrainer(model=model, args=args, train_dataset=data, processing_class=tokenizer).train()
     model.save_pretrained(scratch / "trained")
     for name, bench in profile.benchmarks.items():
-        asked = [item.turn_1 for item in questions(world_of(profile).benchmark(name))]
+        identity = world_of(profile).benchmark(name)
+        asked = [item.turn_1 for item in runtime_of(identity).questions(identity)]
         found = sample(model, tokenizer, [user(it) for it in asked], generation, bench.temperature)
         for prompt, given in zip(asked, found, strict=True):
             RULES.score(prompt, given)

@@ -18,20 +18,18 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, cast
 
 from harness.endpoint.access import model_of
-from harness.eva.evolving import OwnCreator, own_method
 from harness.registry.profile import INSTRUCTIONS, WORLD, Profile
 from harness.registry.serving import Served
 from harness.runtime.files import held
 from harness.runtime.stage import Json, StageContext
 from harness.serving.engines import SERVED
-from harness.worlds import Evolver, Item, Runtime, Settings, World
+from harness.worlds import Runtime, Settings, World
 from harness.worlds.embedded import files, language
 from harness.worlds.embedded import world as embedded
 from harness.worlds.embedded.world import EmbeddedPrompts, EmbeddedRuntime, EmbeddedWorld
+from harness.worlds.instructions import tasks
 from harness.worlds.instructions import world as instructions
-from harness.worlds.instructions.creator import why_unusable
 from harness.worlds.instructions.rules import share_followed
-from harness.worlds.instructions.tasks import read
 from harness.worlds.real import world as real
 from harness.worlds.real.models import policy_name
 from harness.worlds.real.world import HubPrompts, HubRuntime, HubWorld
@@ -51,27 +49,6 @@ STAGES = {
     **{kind: f"harness.worlds.embedded.choosing:{kind}_stage" for kind in ("probe", "choose")},
 }
 """Dotted name of the function for each kind of stage that only one world has."""
-
-
-class InstructionsRuntime(HubRuntime):
-    """Runs stages whose prompts, creator or benchmark are of the world `instructions`."""
-
-    def human_prompts(self, settings: Mapping[str, Json]) -> dict[int, str]:
-        return instructions.human_prompts(settings)
-
-    def evolver(
-        self, settings: Mapping[str, Json], done: Callable[[int], None] | None = None
-    ) -> Evolver:
-        own = own_method(settings)
-        if own is not None:
-            return Evolver(OwnCreator(own, why_unusable))
-        return instructions.evolver(settings, resolve)
-
-    def questions(self, identity: str) -> Sequence[Item]:
-        return instructions.questions(identity)
-
-    def judge(self, ctx: StageContext) -> None:
-        instructions.judge(ctx, resolve)
 
 
 def world_of(profile: Profile) -> World:
@@ -102,7 +79,7 @@ def _right_list(prompt: str, answer: str) -> bool:
 
 
 def _all_followed(prompt: str, answer: str) -> bool:
-    task = read(prompt)
+    task = tasks.read(prompt)
     return task is not None and share_followed(task, answer) == 1.0
 
 
@@ -110,7 +87,7 @@ def runtime_of(identity: str) -> Runtime:
     """Return the runtime for an identity in a stage's settings."""
     if files.has(identity):
         return EmbeddedRuntime()
-    return InstructionsRuntime() if instructions.has(identity) else HubRuntime()
+    return instructions.InstructionsRuntime() if tasks.has(identity) else HubRuntime()
 
 
 def resolve(identity: str) -> Path:

@@ -80,14 +80,14 @@ def read_topics(folder: Path, topic_of: Callable[[str], str]) -> list[tuple[str,
     return [(row["prompt_id"], topic_of(row["prompt"])) for row in rows]
 
 
-def drawn(
-    settings: Mapping[str, Any], pool: Sequence[str], others: Sequence[str]
-) -> dict[int, str]:
+def drawn(settings: Mapping[str, Any], texts_of: Callable[[str], Sequence[str]]) -> dict[int, str]:
     """Return a stage's prompts by position, from a pool that the seed shuffles.
 
-    Off-target ones, from `others`, come after the first `on_target`, numbered after the pool.
+    Off-target ones come after the first `on_target`, numbered after the pool.
     """
     seed, first, count = (settings[name] for name in ("seed", "first", "count"))
+    pool = texts_of(settings["source"])
+    others = texts_of(settings["off_target"]) if "off_target" in settings else ()
     human = settings.get("on_target", count)
     order = np.random.default_rng(seed).permutation(len(pool))
     found = {int(i): pool[i] for i in order[first : first + human]}

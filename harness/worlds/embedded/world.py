@@ -133,12 +133,7 @@ class EmbeddedRuntime(Runtime):
         return CheckpointRewards(load_reward_model(files.resolve(identity), reads, dtype=dtype))
 
     def human_prompts(self, settings: Mapping[str, Json]) -> dict[int, str]:
-        """Return prompts of the shipped pool by position; off-target ones are numbered after it."""
-        pool, others = (
-            texts.read_prompts(files.resolve(str(settings[name]))) if name in settings else []
-            for name in ("source", "off_target")
-        )
-        return stage_io.drawn(settings, pool, others)
+        return stage_io.drawn(settings, lambda it: texts.read_prompts(files.resolve(it)))
 
     def evolver(
         self, settings: Mapping[str, Json], done: Callable[[int], None] | None = None

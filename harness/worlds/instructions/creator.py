@@ -20,7 +20,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.errors import HarnessError
 from harness.eva.evolving import Rewrite
 from harness.worlds.instructions.kinds import KINDS, SEEN, Instruction, Value, compatible
 from harness.worlds.instructions.tasks import (
@@ -210,12 +209,3 @@ def _is_of_training(text: str) -> bool:
         and task.subject in subjects_of("training")
         and all(kind in SEEN for kind in task.kinds)
     )
-
-
-def creator_of(method: str, policy: Callable[[], Path]) -> RuleCreator | PolicyCreator:
-    """Return the creator of a method; `policy` returns the base policy's folder."""
-    if method == BY_POLICY:
-        return PolicyCreator(policy())
-    if method not in METHODS:
-        raise HarnessError(f"the world `instructions` has no evolving method `{method}`")
-    return RuleCreator(METHODS[method])

@@ -5,16 +5,20 @@
 A prompt's text says everything: `read` gives back the task it was written from, or None for any
 other text. Training prompts, the benchmark of held-out prompts and that of new kinds share no
 subject; the last has only kinds that training never sees. Everything here follows from `VERSION`.
+Identities name it and a digest of the texts.
 """
 
 from __future__ import annotations
 
+import hashlib
 import random
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
+from harness.errors import HarnessError, UserError
+from harness.registry.profile import INSTRUCTIONS
 from harness.worlds.instructions.kinds import (
     KINDS,
     NEW,
@@ -193,3 +197,54 @@ def prompts(part: str, count: int) -> tuple[str, ...]:
     while len(found) < count:
         found.setdefault(str(draw(rng, subjects_of(subjects), kinds)))
     return tuple(found)
+
+
+JUDGE = f"{VERSION}/rules"
+
+BENCHMARKS = {"held_out": "if", "new_kinds": "if_new"}
+"""Benchmarks, each with the prefix of its scores."""
+
+
+def has(identity: str) -> bool:
+    """Return whether an identity is of this world, in whatever version."""
+    return identity.startswith("instructions-")
+
+
+def identity_of(part: str, count: int) -> str:
+    """Return the identity of a part's first prompts."""
+    digest = hashlib.sha256("\n".join(prompts(part, count)).encode()).hexdigest()
+    return f"{VERSION}/{part}-{count}@{digest[:16]}"
+
+
+def part_of(identity: str) -> tuple[str, str]:
+    """Return the part and the number of prompts that an identity names."""
+    part, _, count = identity.partition("/")[2].partition("@")[0].rpartition("-")
+    return part, count
+
+
+def texts_of(identity: str) -> tuple[str, ...]:
+    """Return the prompts of an identity.
+
+    Raises:
+        HarnessError: They are another version's.
+    """
+    part, count = part_of(identity)
+    if part not in PARTS or identity != identity_of(part, int(count)):
+        raise HarnessError(
+            f"the run was planned with `{identity}` and this is {VERSION}; plan the run again"
+        )
+    return prompts(part, int(count))
+
+
+def benchmark_identity(name: str, items: int) -> str:
+    """Return a benchmark's identity by its name in a profile.
+
+    Raises:
+        UserError: The world has no such benchmark.
+    """
+    if name not in BENCHMARKS:
+        raise UserError(
+            f"the judge `{INSTRUCTIONS}` knows no benchmark `{name}`; call it one of "
+            f"{', '.join(BENCHMARKS)}"
+        )
+    return identity_of(name, items)

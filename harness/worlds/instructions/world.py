@@ -1,73 +1,49 @@
 """What a profile names of this world: prompts, creator, and benchmarks judged by rule.
 
 Each part is chosen on its own (`instructions` as `prompts.source`, `creator.source`, reward model
-or judge), so a larger policy takes the same prompts, rewards and benchmarks. Identities name the
-world's version and a digest of the texts.
+or judge), so a larger policy takes the same prompts, rewards and benchmarks.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from harness import worlds
 from harness.errors import HarnessError, UserError
-from harness.registry.profile import INSTRUCTIONS, Profile
+from harness.eva.evolving import OwnCreator, own_method
+from harness.registry.profile import Profile
 from harness.runtime.stage import Json, StageContext
-from harness.worlds import NO_TOPIC, Evolver, Item, Topics, stage_io
-from harness.worlds.instructions.creator import BY_POLICY, METHODS, creator_of
+from harness.worlds import NO_TOPIC, Evolver, Item, Settings, Topics, stage_io
+from harness.worlds.instructions.creator import (
+    BY_POLICY,
+    METHODS,
+    PolicyCreator,
+    RuleCreator,
+    why_unusable,
+)
 from harness.worlds.instructions.kinds import KINDS
 from harness.worlds.instructions.rules import distinct_words, is_text, share_followed, task_of
-from harness.worlds.instructions.tasks import PARTS, VERSION, prompts, read
+from harness.worlds.instructions.tasks import (
+    BENCHMARKS,
+    JUDGE,
+    VERSION,
+    identity_of,
+    part_of,
+    read,
+    texts_of,
+)
+from harness.worlds.real.world import HubRuntime
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-Settings = dict[str, Json]
-
-JUDGE = f"{VERSION}/rules"
-
-BENCHMARKS = {"held_out": "if", "new_kinds": "if_new"}
-"""Benchmarks, each with the prefix of its scores."""
-
 GUARDED = 100
 """Answers whose log-probability under the base policy is measured."""
-
-
-def has(identity: str) -> bool:
-    """Return whether an identity is of this world, in whatever version."""
-    return identity.startswith("instructions-")
-
-
-def identity_of(part: str, count: int) -> str:
-    """Return the identity of a part's first prompts."""
-    digest = hashlib.sha256("\n".join(prompts(part, count)).encode()).hexdigest()
-    return f"{VERSION}/{part}-{count}@{digest[:16]}"
-
-
-def _part_of(identity: str) -> tuple[str, str]:
-    """Return the part and the number of prompts that an identity names."""
-    part, _, count = identity.partition("/")[2].partition("@")[0].rpartition("-")
-    return part, count
-
-
-def texts_of(identity: str) -> tuple[str, ...]:
-    """Return the prompts of an identity.
-
-    Raises:
-        HarnessError: They are another version's.
-    """
-    part, count = _part_of(identity)
-    if part not in PARTS or identity != identity_of(part, int(count)):
-        raise HarnessError(
-            f"the run was planned with `{identity}` and this is {VERSION}; plan the run again"
-        )
-    return prompts(part, int(count))
 
 
 class Prompts(worlds.Prompts):
@@ -104,88 +80,87 @@ def _topic(prompt: str) -> str:
     return NO_TOPIC if task is None else KINDS[task.kinds[0]].family
 
 
-def benchmark_identity(name: str, items: int) -> str:
-    """Return a benchmark's identity by its name in a profile.
+class InstructionsRuntime(HubRuntime):
+    def human_prompts(self, settings: Mapping[str, Json]) -> dict[int, str]:
+        return stage_io.drawn(settings, texts_of)
 
-    Raises:
-        UserError: The world has no such benchmark.
-    """
-    if name not in BENCHMARKS:
-        raise UserError(
-            f"the judge `{INSTRUCTIONS}` knows no benchmark `{name}`; call it one of "
-            f"{', '.join(BENCHMARKS)}"
-        )
-    return identity_of(name, items)
+    def evolver(
+        self, settings: Mapping[str, Json], done: Callable[[int], None] | None = None
+    ) -> Evolver:
+        own = own_method(settings)
+        if own is not None:
+            return Evolver(OwnCreator(own, why_unusable))
+        method = str(settings["creator"]).rpartition("/")[2]
+        if method == BY_POLICY:
+            return Evolver(PolicyCreator(self.resolve(str(settings["writer"]))))
+        return Evolver(RuleCreator(METHODS[method]))
 
-
-def human_prompts(settings: Mapping[str, Json]) -> dict[int, str]:
-    """Return a stage's prompts by position in the pool; off-target ones are numbered after it."""
-    pool, others = (
-        texts_of(str(settings[name])) if name in settings else ()
-        for name in ("source", "off_target")
-    )
-    return stage_io.drawn(settings, pool, others)
-
-
-def evolver(settings: Mapping[str, Json], resolve: Callable[[str], Path]) -> Evolver:
-    method = str(settings["creator"]).rpartition("/")[2]
-    return Evolver(creator_of(method, lambda: resolve(str(settings["writer"]))))
-
-
-def questions(identity: str) -> Sequence[Item]:
-    name, _ = _part_of(identity)
-    return [
-        Item(f"{name}{at:05d}", task_of(text).kinds[0], text)
-        for at, text in enumerate(texts_of(identity))
-    ]
-
-
-def judge(ctx: StageContext, resolve: Callable[[str], Path]) -> None:
-    """Judge answers by rule; writes `judgments.parquet`, `scores.parquet` and `summary.json`.
-
-    Per prompt: all instructions followed (`strict`), the share of them (`soft`), both in %; and, to
-    show what a score was bought with, length in tokens, the share of distinct words in %, and, for
-    the first prompts, the mean log-probability of a token under the base policy, in nats.
-    """
-    identity = str(ctx.settings["benchmark"])
-    if ctx.settings["judge"] != JUDGE:
-        raise HarnessError(f"the world `instructions` has no judge `{ctx.settings['judge']}`")
-    rows = stage_io.read_rows(ctx.inputs["answers"] / "answers.parquet")
-    asked = {item.item_id: item for item in questions(identity)}
-    name, _ = _part_of(identity)
-    judgments, scores = [], []
-    for row in rows:
-        item, answer = asked[row["prompt_id"]], row["completion"]
-        task = task_of(item.turn_1)
-        share = share_followed(task, answer)
-        followed = {one.kind: "yes" if one.followed(answer) else "no" for one in task.instructions}
-        judgments.append(
-            {
-                "prompt_id": row["prompt_id"],
-                "category": item.category,
-                "number": 1,
-                "reply": "; ".join(f"{kind}: {said}" for kind, said in followed.items()),
-                "verdict": f"{share:.3f}" if is_text(task, answer) else "not a text about it",
-            }
-        )
-        scored = {"strict": 100.0 * (share == 1.0), "soft": 100.0 * share}
-        if name == "held_out":
-            scored |= {"len": float(row["n_tokens"]), "distinct": 100.0 * distinct_words(answer)}
-        scores += [(row["prompt_id"], what, value) for what, value in scored.items()]
-    if "base" in ctx.settings:
-        logps = log_probabilities(resolve(str(ctx.settings["base"])), rows[:GUARDED])
-        scores += [
-            (row["prompt_id"], "logp", float(value))
-            for row, value in zip(rows, logps, strict=False)
+    def questions(self, identity: str) -> Sequence[Item]:
+        name, _ = part_of(identity)
+        return [
+            Item(f"{name}{at:05d}", task_of(text).kinds[0], text)
+            for at, text in enumerate(texts_of(identity))
         ]
-    written = [
-        {"prompt_id": prompt, "column": f"{BENCHMARKS[name]}_{what}", "value": value}
-        for prompt, what, value in scores
-    ]
-    columns = dict.fromkeys(row["column"] for row in written)
-    means = {c: float(np.mean([r["value"] for r in written if r["column"] == c])) for c in columns}
-    said: dict[str, Any] = {"benchmark": identity, "judge": JUDGE, "scores": means, "n": len(rows)}
-    stage_io.write_judged(ctx.output, judgments, written, {**said, "n_missing": 0})
+
+    def judge(self, ctx: StageContext) -> None:
+        """Judge answers by rule.
+
+        Per prompt: all instructions followed (`strict`), the share of them (`soft`), both in %;
+        and, to show what a score was bought with, length in tokens, the share of distinct words in
+        %, and, for the first prompts, the mean log-probability of a token under the base policy, in
+        nats.
+        """
+        identity = str(ctx.settings["benchmark"])
+        if ctx.settings["judge"] != JUDGE:
+            raise HarnessError(f"the world `instructions` has no judge `{ctx.settings['judge']}`")
+        rows = stage_io.read_rows(ctx.inputs["answers"] / "answers.parquet")
+        asked = {item.item_id: item for item in self.questions(identity)}
+        name, _ = part_of(identity)
+        judgments, scores = [], []
+        for row in rows:
+            item, answer = asked[row["prompt_id"]], row["completion"]
+            task = task_of(item.turn_1)
+            share = share_followed(task, answer)
+            followed = {
+                one.kind: "yes" if one.followed(answer) else "no" for one in task.instructions
+            }
+            judgments.append(
+                {
+                    "prompt_id": row["prompt_id"],
+                    "category": item.category,
+                    "number": 1,
+                    "reply": "; ".join(f"{kind}: {said}" for kind, said in followed.items()),
+                    "verdict": f"{share:.3f}" if is_text(task, answer) else "not a text about it",
+                }
+            )
+            scored = {"strict": 100.0 * (share == 1.0), "soft": 100.0 * share}
+            if name == "held_out":
+                scored |= {
+                    "len": float(row["n_tokens"]),
+                    "distinct": 100.0 * distinct_words(answer),
+                }
+            scores += [(row["prompt_id"], what, value) for what, value in scored.items()]
+        if "base" in ctx.settings:
+            logps = log_probabilities(self.resolve(str(ctx.settings["base"])), rows[:GUARDED])
+            scores += [
+                (row["prompt_id"], "logp", float(value))
+                for row, value in zip(rows, logps, strict=False)
+            ]
+        written = [
+            {"prompt_id": prompt, "column": f"{BENCHMARKS[name]}_{what}", "value": value}
+            for prompt, what, value in scores
+        ]
+        values: dict[str, list[float]] = {}
+        for score in written:
+            values.setdefault(score["column"], []).append(score["value"])
+        summary = {
+            "benchmark": identity,
+            "judge": JUDGE,
+            "scores": {column: float(np.mean(own)) for column, own in values.items()},
+            "n": len(rows),
+            "n_missing": 0,
+        }
+        stage_io.write_judged(ctx.output, judgments, written, summary)
 
 
 def log_probabilities(policy: Path, rows: stage_io.Rows) -> NDArray[np.float64]:

@@ -32,7 +32,7 @@ from harness.worlds import (
     Topics,
     World,
 )
-from harness.worlds.instructions import world as instructions
+from harness.worlds.instructions import tasks as instructions
 from harness.worlds.real import benchmarks, creator, prompts, rewards, scoring
 from harness.worlds.real.creator import RULES_VERSION, why_unusable
 from harness.worlds.real.models import (

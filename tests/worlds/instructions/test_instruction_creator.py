@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.errors import HarnessError
 from harness.eva.evolving import Prompt, Rewrite, evolve
 from harness.models import policy
 from harness.worlds.instructions.creator import (
@@ -16,8 +15,8 @@ from harness.worlds.instructions.creator import (
     METHODS,
     NEW_TOKENS,
     Operator,
+    PolicyCreator,
     RuleCreator,
-    creator_of,
     why_unusable,
 )
 from harness.worlds.instructions.kinds import KINDS, SEEN, Instruction
@@ -38,12 +37,8 @@ def results(operator: str, given: Task) -> set[Task]:
     return {OPERATORS[operator](given, random.Random(seed)) for seed in range(300)}
 
 
-def no_policy() -> Path:
-    raise AssertionError("a creator by rule asks no policy")
-
-
 def rewrites(method: str, parents: list[str], seed: int = 0) -> list[Rewrite]:
-    creator, rng = creator_of(method, no_policy), np.random.default_rng(seed)
+    creator, rng = RuleCreator(METHODS[method]), np.random.default_rng(seed)
     return [creator.rewrite(parent, rng) for parent in parents]
 
 
@@ -195,11 +190,6 @@ def test_a_parent_that_cannot_be_read_has_no_rewrite() -> None:
         assert (rewrite.prompt, rewrite.reason) == (None, "unreadable")
 
 
-def test_an_unknown_method_is_refused() -> None:
-    with pytest.raises(HarnessError, match="no evolving method `evol`"):
-        creator_of("evol", no_policy)
-
-
 def test_prompts_of_other_parts_are_not_usable() -> None:
     [parent, usable] = prompts("prompts", 2)
     assert why_unusable(usable, parent) is None
@@ -231,7 +221,7 @@ def test_what_the_policy_writes_is_counted_by_why_it_is_unusable(
         return [[policy.Completion(next(written), 3)]]
 
     monkeypatch.setattr(policy, "generate", generate)
-    creator = creator_of(BY_POLICY, lambda: Path("policy"))
+    creator = PolicyCreator(Path("policy"))
     roots = [Prompt(f"p{i}", parent) for i in range(5)]
     done = evolve(roots, creator, evolutions=1, retries=0, seed=0)
     assert [prompt.prompt for prompt in done.prompts] == [first, second]

@@ -16,26 +16,26 @@ from harness.models.policy import load_policy
 from harness.registry.profile import Profile
 from harness.runtime.stage import StageContext
 from harness.worlds import NO_TOPIC, stage_io
-from harness.worlds.instructions import world
+from harness.worlds.instructions import tasks, world
 from harness.worlds.instructions.creator import BY_POLICY, METHODS
 from harness.worlds.instructions.kinds import Instruction
 from harness.worlds.instructions.tasks import VERSION, Task, prompts, subjects_of
 
 
 def test_an_identity_names_version_part_count_and_texts(monkeypatch: pytest.MonkeyPatch) -> None:
-    identity = world.identity_of("held_out", 50)
+    identity = tasks.identity_of("held_out", 50)
     name, _, digest = identity.partition("@")
     assert name == f"{VERSION}/held_out-50"
     assert len(digest) == 16
-    others = [world.identity_of(part, n) for part, n in (("held_out", 51), ("new_kinds", 50))]
+    others = [tasks.identity_of(part, n) for part, n in (("held_out", 51), ("new_kinds", 50))]
     assert len({identity.partition("@")[2], *(one.partition("@")[2] for one in others)}) == 3
-    monkeypatch.setattr(world, "VERSION", "instructions-999")
-    assert world.identity_of("held_out", 50) == f"instructions-999/held_out-50@{digest}"
+    monkeypatch.setattr(tasks, "VERSION", "instructions-999")
+    assert tasks.identity_of("held_out", 50) == f"instructions-999/held_out-50@{digest}"
 
 
 def test_the_texts_are_those_of_the_identity() -> None:
     for part in ("prompts", "off_target", "held_out", "new_kinds"):
-        assert world.texts_of(world.identity_of(part, 7)) == prompts(part, 7)
+        assert tasks.texts_of(tasks.identity_of(part, 7)) == prompts(part, 7)
 
 
 @pytest.mark.parametrize(
@@ -43,22 +43,22 @@ def test_the_texts_are_those_of_the_identity() -> None:
     [("instructions-", "instructions-0"), ("held_out", "held_in"), ("-50@", "-49@"), ("@", "@0")],
 )
 def test_the_texts_of_another_version_are_refused(change: tuple[str, str]) -> None:
-    identity = world.identity_of("held_out", 50).replace(*change)
+    identity = tasks.identity_of("held_out", 50).replace(*change)
     with pytest.raises(HarnessError, match=f"planned with `{identity}` and this is {VERSION}"):
-        world.texts_of(identity)
+        tasks.texts_of(identity)
 
 
 def test_identities_of_any_version_are_of_this_world() -> None:
-    assert world.has(world.identity_of("prompts", 2))
-    assert world.has("instructions-0/rules")
-    assert not world.has("embedded-1/prompts@0")
+    assert tasks.has(tasks.identity_of("prompts", 2))
+    assert tasks.has("instructions-0/rules")
+    assert not tasks.has("embedded-1/prompts@0")
 
 
 def test_the_pool_is_as_many_x_as_the_profile_says(laptop: Profile) -> None:
     own = world.Prompts(laptop)
     count = laptop.x * laptop.prompts.available
-    assert own.identity() == {"source": world.identity_of("prompts", count)}
-    assert world.texts_of(own.off_target()) == prompts("off_target", count)
+    assert own.identity() == {"source": tasks.identity_of("prompts", count)}
+    assert tasks.texts_of(own.off_target()) == prompts("off_target", count)
     assert own.matched() is None
     assert own.shown_word("river") == "river"
 
@@ -91,11 +91,11 @@ def test_prompts_are_sorted_by_the_family_of_their_first_kind(
     assert {topic for _, topic in read[:2]} <= set(topics.names)
 
 
-POOL = world.identity_of("prompts", 60)
+POOL = tasks.identity_of("prompts", 60)
 
 
 def cut(seed: int, first: int, count: int, **more: Any) -> dict[int, str]:
-    return world.human_prompts(
+    return world.InstructionsRuntime().human_prompts(
         {"source": POOL, "seed": seed, "first": first, "count": count, **more}
     )
 
@@ -118,7 +118,7 @@ def test_seeds_cut_the_pool_in_other_orders() -> None:
 
 
 def test_off_target_prompts_are_numbered_after_the_pool() -> None:
-    off = world.identity_of("off_target", 60)
+    off = tasks.identity_of("off_target", 60)
     found = cut(3, 0, 30, off_target=off, on_target=10)
     assert {at: text for at, text in found.items() if at < 60} == cut(3, 0, 10)
     others = {at - 60: text for at, text in found.items() if at >= 60}
@@ -133,9 +133,9 @@ def test_too_small_a_pool_is_refused() -> None:
 
 
 def test_an_unknown_benchmark_is_refused() -> None:
-    assert world.benchmark_identity("held_out", 9) == world.identity_of("held_out", 9)
+    assert tasks.benchmark_identity("held_out", 9) == tasks.identity_of("held_out", 9)
     with pytest.raises(UserError, match="knows no benchmark `heldout`; call it one of held_out"):
-        world.benchmark_identity("heldout", 9)
+        tasks.benchmark_identity("heldout", 9)
 
 
 POEM = "Write a short poem about {}"
@@ -159,7 +159,7 @@ def judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         def written(part: str, count: int) -> tuple[str, ...]:
             return asked
 
-        monkeypatch.setattr(world, "prompts", written)
+        monkeypatch.setattr(tasks, "prompts", written)
         rows = [
             {
                 "prompt_id": f"{benchmark}{i:05d}",
@@ -173,10 +173,11 @@ def judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         for folder in folders:
             folder.mkdir()
         stage_io.write_rows(folders[0] / "answers.parquet", rows)
-        identity = world.identity_of(benchmark, len(ANSWERS))
-        settings = {"judge": world.JUDGE, "benchmark": identity, **settings}
+        identity = tasks.identity_of(benchmark, len(ANSWERS))
+        settings = {"judge": tasks.JUDGE, "benchmark": identity, **settings}
         ctx = StageContext(settings, {"answers": folders[0]}, folders[1], 0)
-        world.judge(ctx, lambda name: Path(name))
+        monkeypatch.setattr(world.InstructionsRuntime, "resolve", lambda _, name: Path(name))
+        world.InstructionsRuntime().judge(ctx)
         return ctx
 
     return judge
