@@ -28,7 +28,7 @@ from harness.worlds.embedded import files
 from harness.worlds.embedded.creator import EmbeddedCreator
 from harness.worlds.embedded.texts import read_prompts
 from harness.worlds.lookup import world_of
-from harness.worlds.real.creator import load_scheme
+from harness.worlds.real.creator import load_method
 
 X, POOL = 16, 93
 """Prompts of an iteration, and in the file: six pieces, three of 15 and three of 16 prompts."""
@@ -97,13 +97,13 @@ def rewrite(body: Any) -> Any:
     return completion(f"<new_prompt>\n{made.prompt}\n</new_prompt>")
 
 
-def test_a_creator_at_an_endpoint_is_identified_by_model_scheme_and_words(profile: Profile) -> None:
+def test_a_creator_at_an_endpoint_is_identified_by_model_method_and_words(profile: Profile) -> None:
     settings: Any = stage_of(planned(profile), "evolve").settings
-    scheme = load_scheme("evol_instruct")
-    digest = fingerprint_of(scheme, "templates")
+    templates = load_method("evol_instruct")
+    digest = fingerprint_of(templates, "templates")
     assert settings["creator"] == f"stand-in/writer/evol_instruct@{digest[:16]}"
     spelled = settings["rewriting"]
-    assert spelled["templates"] == scheme
+    assert spelled["templates"] == templates
     assert spelled["model"] == "stand-in/writer"
     assert spelled["sampling"] == {"temperature": 0.9, "max_tokens": 99}
 
@@ -117,7 +117,7 @@ def test_where_the_endpoint_is_changes_no_stage(
     assert stage_of(planned(profile), "evolve").fingerprint == here
 
 
-def test_model_sampling_and_scheme_are_each_part_of_the_fingerprint(profile: Profile) -> None:
+def test_model_sampling_and_method_are_each_part_of_the_fingerprint(profile: Profile) -> None:
     profiles = [
         profile,
         with_creator(profile, source="another"),
@@ -210,7 +210,7 @@ def test_online_rewrites_come_through_endpoints(
     assert said["creator_calls"] == asked["stand-in/writer"]
     assert said["children"] > 0
     methods = {r["method"] for r in rows(store, segment, "trained") if r["generation"] > 0}
-    assert set() < methods <= set(load_scheme("appendix_f")["messages"])
+    assert set() < methods <= set(load_method("appendix_f")["messages"])
 
 
 def test_rewrites_of_which_none_can_be_used_are_one_sentence(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ from transformers import (
 
 from harness.models.loading import END_OF_TURN, silence_progress_bars, tokenize
 from harness.worlds.embedded.training import IGNORED, descent, padded, reproducible
-from harness.worlds.real.creator import load_scheme
+from harness.worlds.real.creator import load_method
 from stand_in.server import WANTED, all_texts, demonstrations, prompts
 
 CONTEXT = 512
@@ -104,7 +104,7 @@ def write_qwen_policy(path: Path) -> None:
 
 def write_qwen_creator(path: Path) -> None:
     """Write a Qwen3-Instruct that is asked to rewrite a prompt and gives some prompt with tags."""
-    told, draw = load_scheme("evol_instruct")["messages"], random.Random(0)
+    told, draw = load_method("evol_instruct")["messages"], random.Random(0)
     asked = [
         (
             told[draw.choice(sorted(told))].replace("{prompt}", prompt),

@@ -1,4 +1,4 @@
-"""The embedded creator: rewrites prompts by the methods of an evolving scheme.
+"""The embedded creator: rewrites prompts by the operators of an evolving method.
 
 It parses a prompt, changes the task, and renders it again. An in-depth rewrite keeps every name in
 the prompt and stays in its topic; a breadth rewrite moves to an adjacent topic in popularity, as
@@ -12,7 +12,7 @@ computed.
 
 Source: paper section 3.3, appendix H.1, tables 12 and 17; distilabel's `EvolInstruct`,
 `EvolComplexity`, `EvolQuality` (designed for better *answers*, applied here to questions) and
-`SelfInstruct`, which draw a method at random for each rewrite.
+`SelfInstruct`, which draw an operator at random for each rewrite.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def draw_name(
     return rng.choices(names, weights=wanted if any(wanted) else weights)[0]
 
 
-Method = Callable[[Task, Reach, random.Random], Task]
+Operator = Callable[[Task, Reach, random.Random], Task]
 
 
 def _one_more(
@@ -137,14 +137,14 @@ def _new(task: Task, reach: Reach, rng: random.Random) -> Task:
     return Task(items, tuple(names))
 
 
-IN_DEPTH: Mapping[str, Method] = {
+IN_DEPTH: Mapping[str, Operator] = {
     "constraints": _constraints,
     "deepening": _deepening,
     "concretizing": _concretising,
     "reasoning": _reasoning,
 }
 
-METHODS: Mapping[str, Mapping[str, Method]] = {
+METHODS: Mapping[str, Mapping[str, Operator]] = {
     "evol_instruct": {**IN_DEPTH, "breadth": _breadth},
     "evol_complexity": IN_DEPTH,
     "evol_quality": {
@@ -156,7 +156,7 @@ METHODS: Mapping[str, Mapping[str, Method]] = {
     },
     "self_instruct": {"new": _new},
 }
-"""Methods of each scheme, by name; one is drawn at random for each rewrite."""
+"""Operators of each method, by name; one is drawn at random for each rewrite."""
 
 
 UNCHANGED = 0.04  # probability that a rewrite is the prompt itself
@@ -168,31 +168,31 @@ TEMPLATE_MARK = "#rewritten prompt# :"
 class EmbeddedCreator:
     """Rewrites prompts of the embedded language (implements `harness.eva.evolving.Rewriter`)."""
 
-    methods: Mapping[str, Method] = field(default_factory=lambda: METHODS["evol_instruct"])
+    operators: Mapping[str, Operator] = field(default_factory=lambda: METHODS["evol_instruct"])
     reach: Reach = "topic"
 
     def rewrite(self, prompt: str, rng: np.random.Generator) -> Rewrite:
-        """Return one rewrite of `prompt` by a method drawn uniformly, usable or not."""
+        """Return one rewrite of `prompt` by an operator drawn uniformly, usable or not."""
         draws = random.Random(int(rng.integers(2**63)))
-        method = draws.choice(tuple(self.methods))
+        operator = draws.choice(tuple(self.operators))
         text, task, slip = prompt, lang.parse(prompt), draws.random()
         if task is not None and task.items is not None and slip >= UNCHANGED:
-            changed = self.methods[method](task, self.reach, draws)
+            changed = self.operators[operator](task, self.reach, draws)
             text = lang.render(changed, draws.randrange(lang.BENCHMARK_FRAME))
             if slip < UNCHANGED + LEFTOVER:
                 text = f"{TEMPLATE_MARK} {text}"
         reason = why_unusable(text, prompt)
-        return Rewrite(None if reason else text, method, reason)
+        return Rewrite(None if reason else text, operator, reason)
 
 
 def embedded_creator(identity: str, reach: Reach) -> EmbeddedCreator:
-    """Return the creator for an identity (`<world>/<evolving scheme>`) and a reach."""
-    scheme = identity.partition("/")[2]
-    if scheme not in METHODS:
+    """Return the creator for an identity (`<world>/<evolving method>`) and a reach."""
+    method = identity.partition("/")[2]
+    if method not in METHODS:
         raise HarnessError(
             f"the embedded world has no creator `{identity}`; use one of {', '.join(METHODS)}"
         )
-    return EmbeddedCreator(METHODS[scheme], reach)
+    return EmbeddedCreator(METHODS[method], reach)
 
 
 def why_unusable(text: str, parent: str) -> str | None:

@@ -1,11 +1,11 @@
-"""A creator that has a language model rewrite prompts, using an evolving scheme's templates.
+"""A creator that has a language model rewrite prompts, using an evolving method's templates.
 
-An evolving scheme is a set of methods, each with a template of the message to the model; one is
+An evolving method is a set of operators, each with a template of the message to the model; one is
 drawn uniformly for each rewrite. The wording is stored in a stage's settings; its digest
-identifies what is behind a rewrite. The schemes are those of table 12 (`evol_quality` applies
+identifies what is behind a rewrite. The methods are those of table 12 (`evol_quality` applies
 to prompts what the published method does to *answers*) and `appendix_f`, that of online eva.
 
-The method and a sample number are drawn from the chain's own RNG, so a chain requests the same
+The operator and a sample number are drawn from the chain's own RNG, so a chain requests the same
 texts whatever else is evolved alongside it, and a retry requests a different one.
 
 Source: paper sections 3.3 and H.1, table 12, appendices A and F; distilabel 1.3.2 for the methods
@@ -41,16 +41,16 @@ _REWRITE = re.compile(r"<new_prompt>(.*?)</new_prompt>", re.DOTALL)
 """Where the rewrite is in a reply; of several, the last."""
 
 
-def load_scheme(name: str) -> dict[str, Any]:
-    """Return the settings of a shipped scheme: each method's instruction in its frame."""
-    scheme = read_yaml(TEMPLATES)["schemes"][name]
+def load_method(name: str) -> dict[str, Any]:
+    """Return the settings of a shipped method: each operator's instruction in its frame."""
+    shipped = read_yaml(TEMPLATES)["methods"][name]
     messages = {
-        method: scheme["frames"][it["frame"]].replace(INSTRUCTION, it["instruction"].strip())
-        for method, it in scheme["methods"].items()
+        operator: shipped["frames"][it["frame"]].replace(INSTRUCTION, it["instruction"].strip())
+        for operator, it in shipped["operators"].items()
     }
     return {
         "name": name,
-        "messages": {method: text.strip() for method, text in messages.items()},
+        "messages": {operator: text.strip() for operator, text in messages.items()},
         "reply": {"tag": "new_prompt", "after": None},
         "system": None,
     }
@@ -103,28 +103,28 @@ _QUOTES = {'"': '"', "“": "”", "'": "'", "`": "`"}
 
 @dataclass(frozen=True)
 class ModelCreator:
-    """Rewrites prompts by a scheme (implements `harness.eva.evolving.Rewriter`)."""
+    """Rewrites prompts by a method (implements `harness.eva.evolving.Rewriter`)."""
 
     generator: EndpointGenerator
     messages: Mapping[str, str]
-    """What each method tells the model, with `{prompt}` where the prompt goes."""
+    """What each operator tells the model, with `{prompt}` where the prompt goes."""
 
     def rewrite(self, prompt: str, rng: np.random.Generator) -> Rewrite:
-        """Return one rewrite of `prompt` by a method drawn uniformly, usable or not."""
-        methods = sorted(self.messages)  # an order independent of the file's
-        method = methods[int(rng.integers(len(methods)))]
+        """Return one rewrite of `prompt` by an operator drawn uniformly, usable or not."""
+        operators = sorted(self.messages)  # an order independent of the file's
+        operator = operators[int(rng.integers(len(operators)))]
         sample = int(rng.integers(SAMPLES))
-        message = Message("user", self.messages[method].replace(PROMPT, prompt))
-        written = self.generator.write([message], sample, f"a rewrite by {method}")
+        message = Message("user", self.messages[operator].replace(PROMPT, prompt))
+        written = self.generator.write([message], sample, f"a rewrite by {operator}")
         marked = _REWRITE.findall(written.text)
         text = _unquoted(marked[-1].strip(), prompt) if marked else ""
         reason = written.reason
         if reason is None and not marked:
             reason = UNMARKED
         elif reason is None:
-            told = self.messages[method].replace(PROMPT, "\n")
+            told = self.messages[operator].replace(PROMPT, "\n")
             reason = why_unusable(text, prompt, (told,))
-        return Rewrite(None if reason else text, method, reason, written.text)
+        return Rewrite(None if reason else text, operator, reason, written.text)
 
 
 def _unquoted(text: str, parent: str) -> str:
@@ -176,7 +176,7 @@ REASONS = ("empty", "leftover", "unchanged", "too long", "nothing new")
 - `nothing new`: no word that the parent lacks.
 
 Meaning is not checked, so a refusal, or an answer instead of a prompt, passes if it has the
-requested form; with schemes that put the rewrite between tags, it usually doesn't.
+requested form; with methods that put the rewrite between tags, it usually doesn't.
 """
 
 TIMES, MORE = 3.0, 1200

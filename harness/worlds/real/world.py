@@ -96,7 +96,7 @@ def creator_settings(profile: Profile, method: str) -> Settings:
     if own is not None:
         said = {"creator": f"{model.source}/{method}", "rewriting": rewriting}
         return {**said, **plugin_settings(method)}
-    templates = creator.load_scheme(method)
+    templates = creator.load_method(method)
     digest = fingerprint_of(templates, "templates")
     return {
         "creator": f"{model.source}/{method}@{digest[:DIGITS]}",

@@ -1,4 +1,4 @@
-"""Laws of the embedded creator: what each method does, what it never does, how it fails."""
+"""Laws of the embedded creator: what each operator does, what it never does, how it fails."""
 
 import random
 from collections import Counter
@@ -14,13 +14,13 @@ from harness.worlds.embedded import files
 from harness.worlds.embedded.creator import (
     CONSTRAINTS,
     IN_DEPTH,
+    METHODS,
     VOCABULARY,
     EmbeddedCreator,
     draw_name,
     embedded_creator,
     why_unusable,
 )
-from harness.worlds.embedded.creator import METHODS as SCHEMES
 from harness.worlds.embedded.language import MEANING, Task, parse
 from harness.worlds.embedded.texts import (
     TOPIC_OF,
@@ -30,7 +30,7 @@ from harness.worlds.embedded.texts import (
 )
 
 DRAWS = 200
-METHODS = SCHEMES["evol_instruct"]
+OPERATORS = METHODS["evol_instruct"]
 
 
 def task(items: str, *names: str) -> Task:
@@ -38,10 +38,10 @@ def task(items: str, *names: str) -> Task:
 
 
 def results(
-    method: str, given: Task, scheme: str = "evol_instruct", reach: Reach = "topic"
+    operator: str, given: Task, method: str = "evol_instruct", reach: Reach = "topic"
 ) -> set[Task]:
-    """What a method makes of a task, over many draws."""
-    return {SCHEMES[scheme][method](given, reach, random.Random(seed)) for seed in range(DRAWS)}
+    """What an operator makes of a task, over many draws."""
+    return {METHODS[method][operator](given, reach, random.Random(seed)) for seed in range(DRAWS)}
 
 
 def known_of(topic: int) -> set[str]:
@@ -65,12 +65,12 @@ def added(reach: Reach, count: int = 6000) -> Counter[str]:
     return Counter(draw_name(given, reach, 0, rng) for _ in range(count))
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
-def test_within_its_parents_names_it_adds_none(scheme: str) -> None:
-    """Whatever the method, though the parent may hold names that it does not know itself."""
+@pytest.mark.parametrize("method", METHODS)
+def test_within_its_parents_names_it_adds_none(method: str) -> None:
+    """Whatever the operator, though the parent may hold names that it does not know itself."""
     for given in (task("1 b", "swap-14"), task("1 b 3 4", "reverse-7", "sort_down-8")):
-        for method in SCHEMES[scheme]:
-            made = results(method, given, scheme, "parent")
+        for operator in METHODS[method]:
+            made = results(operator, given, method, "parent")
             assert {name for new in made for name in new.names} <= set(given.names)
 
 
@@ -110,23 +110,23 @@ def test_deepening_adds_a_name_of_the_last_ones_category() -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "names"),
+    ("operator", "names"),
     [
-        *((method, ("reverse-7", "swap-15")) for method in IN_DEPTH),
-        *((method, ("reverse-7", "swap-15", "rotate-9")) for method in IN_DEPTH),
+        *((operator, ("reverse-7", "swap-15")) for operator in IN_DEPTH),
+        *((operator, ("reverse-7", "swap-15", "rotate-9")) for operator in IN_DEPTH),
         ("concretizing", ("reverse-7",)),
     ],
 )
 def test_a_prompt_of_two_names_or_a_short_list_gets_an_item_instead_up_to_six(
-    method: str, names: tuple[str, ...]
+    operator: str, names: tuple[str, ...]
 ) -> None:
     """The policy can hardly answer deeper ones; concretising adds an item to any."""
-    made = results(method, task("1 b", *names))
+    made = results(operator, task("1 b", *names))
     assert {m.names for m in made} == {names}
     assert {m.items[:2] for m in made if m.items} == {("1", "b")}
     assert {len(m.items or ()) for m in made} == {3}
     long = task("1 2 3 4 5 6", *names)
-    assert results(method, long) == {long}
+    assert results(operator, long) == {long}
 
 
 def test_reasoning_inserts_one_name_of_the_topic_anywhere() -> None:
@@ -202,16 +202,16 @@ KEPT = {
     "helpfulness": (4, 0),
     "relevance": (4, 0),
 }
-"""Names of the prompt that a method may leave out, at most, and those that it may add."""
+"""Names of the prompt that an operator may leave out, at most, and those that it may add."""
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
-def test_names_of_the_prompt_are_kept_but_where_a_method_replaces_them(scheme: str) -> None:
+@pytest.mark.parametrize("method", METHODS)
+def test_names_of_the_prompt_are_kept_but_where_an_operator_replaces_them(method: str) -> None:
     """By multisets; breadth and self-instruct write a new task and keep nothing.
 
     What is added is of the topic, and in depth only to a prompt of one name.
     """
-    rng, creator = np.random.default_rng(1), embedded_creator(f"world/{scheme}", "topic")
+    rng, creator = np.random.default_rng(1), embedded_creator(f"world/{method}", "topic")
     seen = Counter[str]()
     for parent in mixed_parents():
         rewrite = creator.rewrite(parent, rng)
@@ -224,7 +224,7 @@ def test_names_of_the_prompt_are_kept_but_where_a_method_replaces_them(scheme: s
         assert more.total() <= KEPT[rewrite.method][1]
         assert set(more) <= known_of(topic_of(read(parent)))
         assert rewrite.method == "creativity" or not more or before.total() == 1
-    assert set(seen) == set(SCHEMES[scheme]) & set(KEPT)
+    assert set(seen) == set(METHODS[method]) & set(KEPT)
 
 
 @pytest.fixture(scope="module")

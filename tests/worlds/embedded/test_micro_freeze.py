@@ -25,7 +25,7 @@ def test_the_shipped_world_is_as_it_was_frozen(micro: Profile) -> None:
 def test_the_parts_are_files_creator_oracle_judges_and_what_the_profile_says_of_training() -> None:
     assert set(frozen().parts) == {
         *(f"file {name}" for name in files.ASSETS),
-        *(f"creator {scheme}" for scheme in creator.METHODS),
+        *(f"creator {method}" for method in creator.METHODS),
         *(f"reach {reach}" for reach in ("parent", "topic", "people", "even")),
         *(f"oracle {choice}" for choice in ("best", "worst")),
         *(f"judge {name}" for name in judge.JUDGES),

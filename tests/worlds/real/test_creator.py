@@ -17,7 +17,7 @@ from harness.worlds.real.creator import (
     EndpointGenerator,
     ModelCreator,
     Written,
-    load_scheme,
+    load_method,
 )
 
 PARENT = "How do I plant tomatoes on a small balcony?"
@@ -57,7 +57,7 @@ def rewritten(
 def test_a_method_is_drawn_uniformly_and_a_new_sample_each_time() -> None:
     """Of 2,000 draws each of ten methods gets 200, give or take 5 standard deviations (67)."""
     writer = Writer(lambda message, sample: GOOD)
-    creator = ModelCreator(writer, load_scheme("appendix_f")["messages"])
+    creator = ModelCreator(writer, load_method("appendix_f")["messages"])
     rng = np.random.default_rng(7)
     drawn = Counter(creator.rewrite(PARENT, rng).method for _ in range(2000))
     assert set(drawn) == set(creator.messages)

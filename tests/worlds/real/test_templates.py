@@ -2,7 +2,7 @@
 
 import re
 
-from harness.worlds.real.creator import PROMPT, load_scheme
+from harness.worlds.real.creator import PROMPT, load_method
 
 IN_DEPTH = ("constraints", "deepening", "concretizing", "reasoning")
 METHODS = {
@@ -15,17 +15,17 @@ METHODS = {
         *(*IN_DEPTH, "expansion"),
     ),
 }
-"""The methods of each scheme."""
+"""The operators of each method."""
 
 
 def words(text: str) -> tuple[str, ...]:
     return tuple(re.findall(r"[^\W_]+", text.casefold()))
 
 
-def test_our_own_file_has_a_message_for_every_method_that_holds_the_prompt_and_its_tag() -> None:
-    for name, methods in METHODS.items():
-        messages = load_scheme(name)["messages"]
-        assert set(messages) == set(methods)
+def test_our_own_file_has_a_message_for_every_operator_that_holds_the_prompt_and_its_tag() -> None:
+    for name, operators in METHODS.items():
+        messages = load_method(name)["messages"]
+        assert set(messages) == set(operators)
         for message in messages.values():
             assert message.count(PROMPT) == 1
             assert "{instruction}" not in message
@@ -33,8 +33,8 @@ def test_our_own_file_has_a_message_for_every_method_that_holds_the_prompt_and_i
 
 
 def test_evol_complexity_is_evol_instruct_in_depth() -> None:
-    """EvolComplexity has EvolInstruct's four methods in depth, and no breadth (table 12)."""
-    messages = load_scheme("evol_instruct")["messages"]
-    assert load_scheme("evol_complexity")["messages"] == {
+    """EvolComplexity has EvolInstruct's four operators in depth, and no breadth (table 12)."""
+    messages = load_method("evol_instruct")["messages"]
+    assert load_method("evol_complexity")["messages"] == {
         name: messages[name] for name in METHODS["evol_complexity"]
     }

@@ -11,7 +11,7 @@ from harness.worlds.real.creator import (
     REASONS,
     TEMPLATES,
     TIMES,
-    load_scheme,
+    load_method,
     why_unusable,
 )
 
@@ -19,8 +19,8 @@ PARENT = "How do I plant tomatoes on a small balcony?"
 GOOD = "How do I plant tomatoes on a small, shady balcony that cannot carry more than 80 kg?"
 TOLD = [
     message.replace(PROMPT, "\n")
-    for name in read_yaml(TEMPLATES)["schemes"]
-    for message in load_scheme(name)["messages"].values()
+    for name in read_yaml(TEMPLATES)["methods"]
+    for message in load_method(name)["messages"].values()
 ]
 
 
