@@ -160,8 +160,6 @@ def cost_of(clients: Iterable[Client]) -> dict[str, float | None]:
 
 @dataclass(frozen=True)
 class ServedModel:
-    """A model behind a client."""
-
     client: Client
     model: str
     """Its name at its endpoint."""

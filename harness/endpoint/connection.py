@@ -321,7 +321,6 @@ class FunctionEndpoint:
         """Do nothing: a function needs no key."""
 
     def send(self, request: ChatRequest) -> dict[str, Any]:
-        """Call the function and return its text as a reply."""
         what = in_a_line(request.label, 80)
         try:
             text = self._function(request.body()["messages"])

@@ -97,8 +97,6 @@ class ChatRequest:
 
 @dataclass(frozen=True)
 class Reply:
-    """A raw reply."""
-
     raw: Mapping[str, Any]
 
     @property

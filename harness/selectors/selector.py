@@ -273,7 +273,6 @@ class Selector:
         return {name: value for name, value in vars(self).items() if name in self.remembers}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore a state returned by `state_dict`."""
         vars(self).update(state)
 
 

@@ -46,8 +46,6 @@ _Wanted = tuple[Installed, ServedCheckpoint]
 
 @dataclass
 class EngineServer:
-    """A running server."""
-
     wanted: _Wanted
     program: Program
     port: int

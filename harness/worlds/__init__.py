@@ -58,8 +58,6 @@ class Evolver:
 
 @dataclass(frozen=True)
 class Topics:
-    """Sorts prompts by topic."""
-
     names: tuple[str, ...]
     """The topics, in a fixed order."""
     settings: dict[str, Json] | None

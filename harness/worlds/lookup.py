@@ -84,7 +84,6 @@ def _all_followed(prompt: str, answer: str) -> bool:
 
 
 def runtime_of(identity: str) -> Runtime:
-    """Return the runtime for an identity in a stage's settings."""
     if files.has(identity):
         return EmbeddedRuntime()
     return instructions.InstructionsRuntime() if tasks.has(identity) else HubRuntime()

@@ -187,7 +187,6 @@ def served_here(profile: Profile, role: ServedRole, model: str) -> Served | None
 
 
 def asked_by(stage: Stage) -> Iterator[tuple[ServedRole, str]]:
-    """Yield (role, model) for every model that a stage queries."""
     s = stage.settings
     if "rewriting" in s:
         yield "creator", str(cast(Settings, s["rewriting"])["model"])

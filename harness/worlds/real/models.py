@@ -115,7 +115,6 @@ def folder_of(identity: str) -> Path:
 
 
 def download_line(identity: str) -> str:
-    """Return the command that downloads a missing model."""
     name, _, revision = identity.partition("@")
     if name == weights.NAME:
         return f"`{weights.INSTALL}`"

@@ -58,7 +58,6 @@ def pool_settings(prompts: PromptSettings) -> dict[str, Json]:
 
 
 def read_pool(settings: Mapping[str, Json]) -> list[str]:
-    """Return the texts of a pool, in order."""
     pool = cast(dict[str, Any], settings["pool"])
     if "hub" in pool:
         return _load(pool["hub"], pool["splits"], pool["revision"])
@@ -89,7 +88,6 @@ def size_of(settings: Mapping[str, Json]) -> int | None:
 
 
 def read_local(path: Path, splits: Sequence[str] = ()) -> list[str]:
-    """Return the prompts of a file."""
     if splits:
         raise UserError(f"{path} is a single file and has no splits; leave `prompts.splits` out")
     if not path.is_file():

@@ -40,7 +40,6 @@ def models_behind(named: str) -> list[str]:
 
 
 def load(identity: str, reads: Reads, dtype: str = "float32") -> Rewards:
-    """Return the reward model of an identity."""
     from harness.models.loading import fastest_device
     from harness.models.reward_model import (
         UNVERIFIED,
