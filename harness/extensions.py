@@ -146,7 +146,7 @@ CREATORS = Registry(
             *("evol_instruct", "evol_quality", "evol_complexity", "self_instruct", "appendix_f"),
             "by_policy",
         ),
-        "harness.worlds.real.creator:load_scheme",
+        "harness.worlds.real.creator:load_method",
     ),
 )
 
