@@ -18,7 +18,7 @@ from harness.report.model import Count, Estimate, Part, Scale, Study, Verdict
 from harness.report.results import Results
 from harness.report.reward_study import agreements
 from harness.report.scores import RunScores
-from harness.report.view import plain, signed
+from harness.report.view import between, plain, signed
 from harness.statistics import Scores, mean_interval, weighted_sum
 from harness.words import counted
 
@@ -54,8 +54,8 @@ class Compared(Part):
         own = self.estimate
         if own is None:
             return f"against {self.over}: {self.word}"
-        mean, low, high = (signed(it, 1) for it in (own.mean, own.low, own.high))
-        return f"{mean} ({low} to {high}) against {self.over}, {self.word}"
+        ends = between(own.low, own.high, 1)
+        return f"{signed(own.mean, 1)} ({ends}) against {self.over}, {self.word}"
 
 
 class AnsweredLine(Part):
@@ -130,20 +130,21 @@ def answer_to(tables: Sequence[Results], verdicts: Sequence[Verdict]) -> Answer:
 
 
 def _compared(asked: Comparison, column: str, results: Mapping[str, Results]) -> Compared:
-    found = [results.get(table) for table in asked.tables]
-    missing = [name for name, it in zip(asked.tables, found, strict=True)
-               if it is None or not it.report.has_numbers]  # fmt: skip
-    tables = [it for it in found if it is not None]
-    shared = set.intersection(*({*it.report.seeds} for it in tables)) if tables else set()
-    seeds = () if missing else tuple(sorted(shared))
-    why, barred, estimate = _why_not(missing, seeds), None, None
-    if why is None:
-        terms = [(1.0 / len(asked.left), ref) for ref in asked.left] + [(-1.0, asked.right)]
-        scores = [(weight, _scores(ref, column, results, seeds)) for weight, ref in terms]
-        whole = [(weight, own) for weight, own in scores if own is not None]
-        why = None if len(whole) == len(scores) else "not run"
-        if why is None and (barred := _inadmissible(asked, tables)) is None:
-            estimate = Estimate.of(mean_interval(weighted_sum(whole)))
+    found = {name: it for name in asked.tables if (it := results.get(name)) is not None}
+    missing = [
+        name for name in asked.tables if name not in found or not found[name].report.has_numbers
+    ]
+    why, barred, estimate, seeds = None, None, None, tuple[int, ...]()
+    if missing:
+        why = f"not run ({', '.join(missing)})"
+    else:
+        seeds = tuple(sorted(set.intersection(*({*it.report.seeds} for it in found.values()))))
+        if len(seeds) < 2:
+            why = "one seed, no comparison"
+        elif (difference := _difference(asked, column, found, seeds)) is None:
+            why = "not run"
+        elif (barred := _inadmissible(asked, found.values())) is None:
+            estimate = Estimate.of(mean_interval(difference))
     return Compared(
         over=asked.over,
         left=asked.left,
@@ -155,28 +156,27 @@ def _compared(asked: Comparison, column: str, results: Mapping[str, Results]) ->
     )
 
 
-def _why_not(missing: Sequence[str], seeds: Sequence[int]) -> str | None:
-    if missing:
-        return f"not run ({', '.join(missing)})"
-    if len(seeds) < 2:
-        return "one seed, no comparison"
-    return None
-
-
 def _inadmissible(asked: Comparison, tables: Iterable[Results]) -> str | None:
     reasons = [it.report.inadmissible for it in tables]
     reasons += [it.report.inadmissible_choosing for it in tables if asked.about_choosing]
     return "; ".join(dict.fromkeys(filter(None, reasons))) or None
 
 
-def _scores(
-    ref: str, column: str, results: Mapping[str, Results], seeds: Sequence[int]
+def _difference(
+    asked: Comparison, name: str, results: Mapping[str, Results], seeds: Sequence[int]
 ) -> Scores | None:
-    table, _, row = ref.partition("/")
-    found = results[table]
-    declared = found.table.column(column)
-    run = found.table.row(row).run_id(declared)
-    return RunScores(found.measured, seeds).of_run(run, declared.reads)
+    """Return the mean of the left rows minus the right one, or None if a row has not run."""
+    terms: list[tuple[float, Scores]] = []
+    for ref in (*asked.left, asked.right):
+        table, _, row = ref.partition("/")
+        found = results[table]
+        column = found.table.column(name)
+        run = found.table.row(row).run_id(column)
+        own = RunScores(found.measured, seeds).of_run(run, column.reads)
+        if own is None:
+            return None
+        terms.append((-1.0 if ref == asked.right else 1.0 / len(asked.left), own))
+    return weighted_sum(terms)
 
 
 def finding(results: Results, verdicts: Sequence[Verdict]) -> str:
@@ -209,8 +209,8 @@ def finding(results: Results, verdicts: Sequence[Verdict]) -> str:
 
 
 def _margins(primary: Verdict, own: Estimate, decimals: int) -> str:
-    ours, low, high = (signed(number, decimals) for number in (own.mean, own.low, own.high))
-    parts = [f"ours {ours}, 95% from {low} to {high}"]
+    ends = between(own.low, own.high, decimals)
+    parts = [f"ours {signed(own.mean, decimals)}, 95% from {ends}"]
     if primary.p is None:
         parts.append(primary.reason or "no p-value")
     else:

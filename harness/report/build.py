@@ -16,13 +16,12 @@ from typing import TYPE_CHECKING, Any
 from harness.errors import HarnessError
 from harness.evaluation.calibration import states as calibration_states
 from harness.project import calibrations_dir
-from harness.registry.claims import Claim
 from harness.registry.documents import read_document, sources
 from harness.registry.profile import Profile, benchmark_of, lacking_rows, roles_of
 from harness.registry.recipe import Online
 from harness.registry.schema import Row, Table, TrainingKind
-from harness.report.cells import cells_of, declared_cell, judged_runs
-from harness.report.controls import Controls, KnownControls, inadmissible, inadmissible_claims
+from harness.report.cells import cells_of, declared_cell
+from harness.report.controls import Controls, KnownControls, inadmissible
 from harness.report.facts import facts_of
 from harness.report.league import leagues_of
 from harness.report.model import (
@@ -36,14 +35,12 @@ from harness.report.model import (
     ReportRow,
     RowFacts,
     State,
-    Verdict,
 )
 from harness.report.origin import origin_of
 from harness.report.publication import read_published
 from harness.report.results import Results
 from harness.report.reward_study import study_of
 from harness.report.scores import RunScores, read_scores
-from harness.report.verdicts import judge, judge_all, not_run
 from harness.report.view import plain, setting_text, state_words
 from harness.statistics import rank_agreement, sign_agreement
 
@@ -81,7 +78,7 @@ def results_on(
     controls = (
         known.checked(table, runs.seeds, measured, absent)
         if table.controls
-        else known.beside(judged_runs(cells))
+        else known.beside(cells)
     )
     report = Report(
         **_declared(table, profile, runs.seeds, runs.rows),
@@ -95,27 +92,17 @@ def results_on(
         assumptions=tuple(assumptions_of(runs)),
     )
     calibrated = calibration_states(profile, calibrations_dir())
-    return _results(
+    return Results(
         table,
-        known,
+        profile,
         report,
-        measured=measured,
-        read_facts=read_facts,
+        known,
+        measured,
+        read_facts,
         runs=(runs, store),
         absent=absent,
         calibrations={name: held for name, held in calibrated.items() if name in origin.judges},
     )
-
-
-def _results(table: Table, known: KnownControls, report: Report, **more: Any) -> Results:
-    """Return results whose claims are judged if the controls admit it."""
-
-    def judged(claims: Sequence[Claim], place: str) -> Sequence[Verdict]:
-        controls = known.beside(judged_runs(report.cells))
-        return judge_all(found, claims, place, inadmissible_claims(table, claims, controls))
-
-    found = Results(table, known.profile, report, judged, **more)
-    return found
 
 
 def results_of(table: Table, seeds: Sequence[int], known: KnownControls) -> Results:
@@ -124,7 +111,7 @@ def results_of(table: Table, seeds: Sequence[int], known: KnownControls) -> Resu
 
     runs, lacking = runnable(table, known.profile, seeds)
     if runs is None:
-        return without_runs(table, known.profile, lacking[table.rows[0].id], lacking)
+        return without_runs(table, known, lacking[table.rows[0].id], lacking)
     return with_all_rows(stored_results(runs, known))
 
 
@@ -139,7 +126,7 @@ def published_tables(
             found.append(with_all_rows(published_results(table, folder, known)))
         else:
             absent = {row.id: NOT_PUBLISHED for row in table.rows}
-            found.append(without_runs(table, profile, f"`{table.id}` is {NOT_PUBLISHED}", absent))
+            found.append(without_runs(table, known, f"`{table.id}` is {NOT_PUBLISHED}", absent))
     return tuple(found)
 
 
@@ -150,29 +137,29 @@ def published_results(table: Table, folder: Path, known: KnownControls) -> Resul
     columns = [column.id for column in table.columns]
     if not shown <= known_rows or [column.id for column in report.columns] != columns:
         raise HarnessError(f"{folder} has other rows or columns; publish the table again")
-    return _results(
+    return Results(
         table,
-        known,
+        known.profile,
         report,
-        measured=measured,
-        read_facts=lambda: report.facts,
+        known,
+        measured,
+        lambda: report.facts,
         folder=folder,
         absent={row.id: NOT_PUBLISHED for row in table.rows if row.id not in shown},
     )
 
 
-def without_runs(table: Table, profile: Profile, reason: str, absent: Mapping[str, str]) -> Results:
+def without_runs(
+    table: Table, known: KnownControls, reason: str, absent: Mapping[str, str]
+) -> Results:
     """Return a table's results with the paper's values only, and why nothing else is there."""
+    profile = known.profile
     read = dict.fromkeys(benchmark_of(profile, column.reads) for column in table.columns)
     judges = {name: profile.benchmarks[name].judge for name in read if name is not None}
     empty = Report(
         **_declared(table, profile, (), ()), cells=(), summary=(), origin=Origin(judges=judges)
     )
-
-    def judged(claims: Sequence[Claim], place: str) -> Sequence[Verdict]:
-        return [judge(it, not_run(it, reason), place, profile.name, profile.scale) for it in claims]
-
-    return with_all_rows(Results(table, profile, empty, judged, absent=absent))
+    return with_all_rows(Results(table, profile, empty, known, lacking=reason, absent=absent))
 
 
 def with_all_rows(results: Results) -> Results:

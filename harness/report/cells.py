@@ -12,7 +12,7 @@ A failure takes precedence over `partial`, because rerunning alone may not fix i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -37,10 +37,6 @@ def cells_of(table_runs: TableRuns, store: Store, scores: RunScores) -> list[Cel
         for row in table_runs.rows
         for column in table_runs.table.columns
     ]
-
-
-def judged_runs(cells: Iterable[Cell]) -> list[tuple[str, str]]:
-    return [(run, cell.column) for cell in cells for run in cell.runs]
 
 
 class Failures:

@@ -14,7 +14,7 @@ from harness.registry.profile import Profile
 from harness.report.model import Count, Part, Verdict, VerdictWord
 from harness.report.results import Results
 from harness.report.verdicts import THE_CLAIM, THE_SIZE, judge_figures
-from harness.report.view import probability, signed
+from harness.report.view import between, probability, signed
 from harness.words import counted
 
 WORDS: tuple[VerdictWord, ...] = get_args(VerdictWord)
@@ -95,7 +95,7 @@ def measures(verdict: Verdict) -> dict[str, str]:
     least = None if own is None else own.detectable
     return {
         "ours": NONE if own is None else signed(own.mean, 2),
-        "95% interval": (NONE if own is None else f"{signed(own.low, 2)} to {signed(own.high, 2)}"),
+        "95% interval": NONE if own is None else between(own.low, own.high, 2),
         "p": NONE if verdict.p is None else probability(verdict.p),
         "adjusted": NONE if verdict.p_adjusted is None else probability(verdict.p_adjusted),
         "detectable": NONE if least is None else f"{least:.2f}",

@@ -11,12 +11,12 @@ beats a random one, the worst loses to it, and shuffled oracle values equal it.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Literal
 
 from harness.errors import UserError
 from harness.pipeline.factory import SEED
@@ -25,14 +25,12 @@ from harness.registry import declared
 from harness.registry.claims import Claim, Manipulation
 from harness.registry.profile import Profile, benchmark_of, lacking_rows, table_at
 from harness.registry.schema import Control, Table, TrainingKind
-from harness.report.model import CheckedControl
+from harness.report.model import Cell, CheckedControl, ControlState
 from harness.report.publication import REPORT, read_published
 from harness.report.scores import Measured, RunScores, read_scores, shared_seeds
 from harness.runtime import Store
 from harness.statistics import Scores, mean_interval
 from harness.worlds import ACCURACY
-
-ControlState = Literal["passed", "failed", "open", "not_run", "not_available"]
 
 FEWEST_SEEDS = 3
 """Minimum seeds for a control; with fewer, the standard error is too unreliable."""
@@ -46,7 +44,7 @@ class Controls:
     scores: RunScores
     checked: tuple[CheckedControl, ...]
     runs: Mapping[tuple[str, str], str] = field(default_factory=dict)
-    """Fingerprint of each published run by (`run/profile/seed`, column)."""
+    """Fingerprints of the published ones' runs, as `fingerprints_of` returns them."""
     accuracies: Callable[[], Mapping[str, Scores]] = dict
     """Returns whether each reward model orders each held-out pair right, by row of their table."""
 
@@ -156,22 +154,18 @@ def inadmissible_claims(
 
 def _checked(control: Control, scores: RunScores, lacking: Mapping[str, str]) -> CheckedControl:
     said = control.model_dump(exclude={"standard_errors"}) | {"needed": control.standard_errors}
-    rows = control.compared
-    needs = (control.column, *rows)
+    needs = (control.column, *control.compared)
     unable = next((lacking[part] for part in needs if part in lacking), None)
     if unable is not None:
         return CheckedControl(**said, state="not_available", reason=unable)
-    known = {row: scores.of(row, control.column) for row in rows}
+    known = {row: scores.of(row, control.column) for row in control.compared}
     done = {row: own for row, own in known.items() if own is not None}
     reason = None
     if len(done) < len(known):
-        score = scores.reads[control.column]
-        seeds_of = {
-            row: shared_seeds(scores.measured, [scores.run(row, control.column)], score)
-            for row in known
-            if row not in done
-        }
-        reason = f"`{min(seeds_of, key=lambda row: len(seeds_of[row]))}` lacks seeds"
+        seeds = Counter((run, score) for run, _, score in scores.measured)
+        runs = {row: scores.run(row, control.column) or "" for row in known if row not in done}
+        fewest = min(runs, key=lambda row: seeds[runs[row], scores.reads[control.column]])
+        reason = f"`{fewest}` lacks seeds"
     elif len(scores.seeds) < FEWEST_SEEDS:
         reason = f"it needs {FEWEST_SEEDS} seeds and has {len(scores.seeds)}"
     if reason is not None:
@@ -218,6 +212,12 @@ def in_standard_errors(mean: float, error: float) -> float:
     return math.copysign(math.inf, mean) if mean else 0.0
 
 
+def fingerprints_of(cells: Iterable[Cell]) -> dict[tuple[str, str], str]:
+    """Return the fingerprint of each judged run by (`run/profile/seed`, column)."""
+    judged = [(run.partition("@"), cell.column) for cell in cells for run in cell.runs]
+    return {(run, column): fingerprint for (run, _, fingerprint), column in judged}
+
+
 class KnownControls:
     """A profile's controls, loaded once."""
 
@@ -229,8 +229,8 @@ class KnownControls:
         controls = declared.all_tables().get(declared.CONTROLS)
         self._table = None if controls is None else table_at(controls, profile)
 
-    def beside(self, runs: Iterable[tuple[str, str]] = ()) -> Controls | None:
-        """Return the controls that apply to a table with such judged runs and their columns.
+    def beside(self, cells: Iterable[Cell] = ()) -> Controls | None:
+        """Return the controls that apply to a table with such cells.
 
         They are those of the store, or else published ones that have no other fingerprint of a run.
         """
@@ -240,11 +240,9 @@ class KnownControls:
         published = self.published
         if published is None:
             return stored
-        for run, column in runs:
-            name, _, fingerprint = run.partition("@")
-            if published.runs.get((name, column), fingerprint) != fingerprint:
-                return stored
-        return published
+        own = fingerprints_of(cells)
+        agree = all(published.runs.get(run, known) == known for run, known in own.items())
+        return published if agree else stored
 
     @cached_property
     def stored(self) -> Controls | None:
@@ -269,10 +267,8 @@ class KnownControls:
         if table is None or not (folder / REPORT).is_file():
             return None
         report, measured = read_published(folder)
-        named = [(run.partition("@"), cell.column) for cell in report.cells for run in cell.runs]
-        runs = {(run, column): fingerprint for (run, _, fingerprint), column in named}
-        lacking = lacking_rows(table, profile)
-        return replace(self.checked(table, report.seeds, measured, lacking), runs=runs)
+        found = self.checked(table, report.seeds, measured, lacking_rows(table, profile))
+        return replace(found, runs=fingerprints_of(report.cells))
 
     def checked(
         self,

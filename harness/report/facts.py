@@ -126,14 +126,13 @@ def facts_of(runs: TableRuns, store: Store) -> list[RowFacts]:
     """Return the facts of every run of every row of a table, in printed order."""
     failures, found = Failures(store), []
     answered = _answered(runs, store)
+    mask = functools.cache(world_of(runs.profile).prompts.shown_word)
     for row in runs.rows:
         for run_id in dict.fromkeys(row.run_id(column) for column in runs.table.columns):
             own = runs.of(run_id)
             state, done = failures.state([made_by(run) for run in own])
-            seeds: list[Numbers] = []
-            if state in ("ok", "not_available"):
-                seeds = [_numbers(run, runs, store, answered) for run in own]
-            values = _means(seeds)
+            whole = own if state in ("ok", "not_available") else ()
+            values = _means([_numbers(run, runs, store, answered, mask) for run in whole])
             found.append(RowFacts(row=row.id, run=run_id, state=state, done=done, values=values))
     return found
 
@@ -145,14 +144,16 @@ def _means(seeds: Sequence[Numbers]) -> dict[str, float]:
     return {name: fmean(cast("list[float]", own)) for name, own in known.items() if None not in own}
 
 
-def _numbers(run: Run, runs: TableRuns, store: Store, answered: Mapping[str, Stage]) -> Numbers:
+def _numbers(
+    run: Run, runs: TableRuns, store: Store, answered: Mapping[str, Stage], mask: Mask
+) -> Numbers:
     judges = list(run.judged.values())
-    judging = [*judges, *(it for judge in judges for it in judge.inputs.values()
-                          if it.kind in JUDGING)]  # fmt: skip
+    inputs = (it for judge in judges for it in judge.inputs.values())
+    judging = [*judges, *(it for it in inputs if it.kind in JUDGING)]
     found: Numbers = {"judging_seconds": _seconds(judging, store)}
     if not (made := made_by(run)):
         return found
-    found |= _costs(run, made, store) | _distances(run, runs, store, answered)
+    found |= _costs(run, made, store) | _distances(run, store, answered, mask)
     if run.recipe.is_online:
         return found | _online(run, runs, store)
     return found | _trained(run, store) | _creation(run, runs, store)
@@ -209,7 +210,7 @@ def _amounts(stage: Stage, store: Store) -> Numbers:
 
 
 def _trained(run: Run, store: Store) -> Numbers:
-    path = store.file(run.last_prompts.fingerprint, _prompts_of(run.last_prompts)[0])
+    path = _prompts_of(run.last_prompts, store)
     found = _seen(_read(path, "prompt"))
     if path.name == "pairs.parquet":
         both = zip(_read(path, "reward_rejected"), _read(path, "reward_chosen"), strict=True)
@@ -359,43 +360,41 @@ def _column(paths: Iterable[Path], name: str) -> list[Any]:
 
 # --- Prompt distances ---
 
-_PROMPTS_OF = {
-    "prompts": ("prompts.parquet", "prompt"),
-    "select": ("selected.parquet", "prompt"),
-    "choose": ("selected.parquet", "prompt"),
-    "online": ("trained.parquet", "prompt"),
-    "answer": ("answers.parquet", "conversation"),
+ANSWERS = "answers.parquet"
+
+_FILES = {
+    "prompts": "prompts.parquet",
+    "select": "selected.parquet",
+    "choose": "selected.parquet",
+    "online": "trained.parquet",
+    "answer": ANSWERS,
 }
-"""File and column of prompts by kind of stage; other kinds have pairs."""
+"""File of prompts by kind of stage; other kinds have pairs."""
 
 
-def _prompts_of(stage: Stage) -> tuple[str, str]:
-    return _PROMPTS_OF.get(stage.kind, ("pairs.parquet", "prompt"))
+def _prompts_of(stage: Stage, store: Store) -> Path:
+    return store.file(stage.fingerprint, _FILES.get(stage.kind, "pairs.parquet"))
 
 
-def _distances(run: Run, runs: TableRuns, store: Store, answered: Mapping[str, Stage]) -> Numbers:
+def _distances(run: Run, store: Store, answered: Mapping[str, Stage], mask: Mask) -> Numbers:
     """Return distances that show whether a creator drifts toward the benchmarks' prompts."""
-    mask = _mask_of(runs.profile.prompts.source, world_of(runs.profile).prompts.shown_word)
-
-    def words(stage: Stage) -> Bigrams:
-        file, column = _prompts_of(stage)
-        return _bigrams(store.file(stage.fingerprint, file), column, mask)
-
     stages = {"to_seed": run.iterations[0].prompts}
     stages |= {f"to_{name}": answers for name, answers in answered.items()}
-    trained = words(run.last_prompts)
-    return {name: jensen_shannon(trained, words(stage)) for name, stage in stages.items()}
-
-
-@functools.cache
-def _mask_of(source: str, mask: Mask) -> Mask:
-    return functools.cache(mask)
+    trained = _bigrams(_prompts_of(run.last_prompts, store), mask)
+    return {
+        name: jensen_shannon(trained, _bigrams(_prompts_of(stage, store), mask))
+        for name, stage in stages.items()
+    }
 
 
 @functools.lru_cache(maxsize=1024)
-def _bigrams(path: Path, column: str, mask: Mask) -> Bigrams:
-    texts = _read(path, column)
-    return bigrams(last_asked(texts) if column == "conversation" else texts, mask)
+def _bigrams(path: Path, mask: Mask) -> Bigrams:
+    if path.name != ANSWERS:
+        return bigrams(_read(path, "prompt"), mask)
+    # Of a conversation, a JSON list of messages, the user's last.
+    conversations = map(json.loads, _read(path, "conversation"))
+    asked = ([it["content"] for it in own if it["role"] == "user"] for own in conversations)
+    return bigrams([str(texts[-1]) for texts in asked], mask)
 
 
 def _answered(runs: TableRuns, store: Store) -> dict[str, Stage]:
@@ -409,10 +408,3 @@ def _answered(runs: TableRuns, store: Store) -> dict[str, Stage]:
             if store.status(answers.fingerprint) == "done":
                 found[name] = answers
     return found
-
-
-def last_asked(conversations: Iterable[str]) -> list[str]:
-    """Return the last user message of each conversation, a JSON list of messages."""
-    asked = ([it["content"] for it in json.loads(own) if it["role"] == "user"]
-             for own in conversations)  # fmt: skip
-    return [str(texts[-1]) for texts in asked]

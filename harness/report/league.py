@@ -67,12 +67,7 @@ def _found(league: LeagueRows, rows: Sequence[str], scores: RunScores) -> FoundL
     areas = {row: area(start[0], marks[row]) for row in rows if start and marks[row]}
     early = early_mark([*start, *marks[league.uniform]]) if league.uniform in areas else None
     soon = {row: area(start[0], marks[row][:early]) for row in areas if early is not None}
-    gains, early_gains = (
-        {row: mean_interval(own) for row, own in _over(league.uniform, of).items()}
-        if len(scores.seeds) > 1
-        else {}
-        for of in (areas, soon)
-    )
+    gains, early_gains = (_over(league.uniform, of, len(scores.seeds)) for of in (areas, soon))
     methods = [row for row in gains if row not in league.no_methods]
     p_values = [min(1.0, 2 * min(p, 1 - p)) for p in (gains[m].p_above_zero() for m in methods)]
     adjusted = dict(zip(methods, holm(p_values), strict=True)) if methods else {}
@@ -101,10 +96,11 @@ def _found(league: LeagueRows, rows: Sequence[str], scores: RunScores) -> FoundL
     )
 
 
-def _over(uniform: str, areas: Mapping[str, Scores]) -> dict[str, Scores]:
-    base = areas.get(uniform)
+def _over(uniform: str, areas: Mapping[str, Scores], seeds: int) -> dict[str, Interval]:
+    if uniform not in areas or seeds == 1:
+        return {}
     others = {row: own for row, own in areas.items() if row != uniform}
-    return {} if base is None else {row: own.minus(base) for row, own in others.items()}
+    return {row: mean_interval(own.minus(areas[uniform])) for row, own in others.items()}
 
 
 def _with_ends(found: Interval | None) -> WithInterval | None:
@@ -185,15 +181,20 @@ def _names(results: Results) -> dict[str, str]:
     return {row: name.rpartition(": ")[2] for row, name in view.row_names(results.report).items()}
 
 
+def over_even(gain: WithInterval | None) -> str:
+    """Format a gain over even draws with its interval's half-width."""
+    return APPLIES_NOT if gain is None else view.with_half(gain[0], gain[2], 1, "+")
+
+
 def _standing(found: FoundLeague, own: LeagueMember) -> list[str]:
     if own.area is None or own.final is None:
         return [own.verdict, *[APPLIES_NOT] * 5]
     return [
         "not ranked" if found.why_not and own.verdict == "open" else own.verdict,
         f"{own.area:.1f}",
-        view.with_half(own.gain),
+        over_even(own.gain),
         APPLIES_NOT if own.p_holm is None else probability(own.p_holm),
-        view.with_half(own.early),
+        over_even(own.early),
         f"{own.final:.1f}",
     ]
 

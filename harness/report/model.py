@@ -114,6 +114,20 @@ class Study(Part):
         return all(model.measures is not None for model in self.models)
 
 
+class Estimate(Part):
+    """A mean with its 95% interval; with one seed, over prompts only."""
+
+    mean: float
+    low: float
+    high: float
+    detectable: float | None = None
+    """Smallest size that would have been found with 80% power; null with one seed."""
+
+    @classmethod
+    def of(cls, own: Interval, detectable: float | None = None) -> Estimate:
+        return cls(mean=own.mean, low=own.low, high=own.high, detectable=detectable)
+
+
 VerdictWord = Literal["supported", "contradicted", "inconclusive", "inadmissible", "not_run"]
 
 JudgedRun = Annotated[str, Field(pattern=r"^[a-z0-9_.+-]+/[a-z0-9_.+-]+/seed[0-9]+@[0-9a-f]{12}$")]
@@ -155,6 +169,13 @@ class Cell(Part):
     creators: tuple[str, ...] = ()
     reason: str | None = Field(default=None, exclude=True)
     """Why it failed or is not available, if a stage says so; not in the JSON form."""
+
+    @property
+    def gain_estimate(self) -> Estimate | None:
+        mean, low, high = self.gain, self.gain_ci_low, self.gain_ci_high
+        if mean is None or low is None or high is None:
+            return None
+        return Estimate(mean=mean, low=low, high=high)
 
 
 class ReportColumn(Part):
@@ -204,6 +225,10 @@ class ColumnSummary(Part):
     spearman_high: float | None = None
 
 
+ControlState = Literal["passed", "failed", "open", "not_run", "not_available"]
+"""`open` if rows are neither shown to be alike nor to differ."""
+
+
 class CheckedControl(Part):
     """A control's result: can a difference between prompts be detected?"""
 
@@ -224,8 +249,7 @@ class CheckedControl(Part):
     """The share of the edge, in the column's unit."""
     needed: float
     """Required distance in standard errors; for kind `alike`, from where on the rows differ."""
-    state: Literal["passed", "failed", "open", "not_run", "not_available"]
-    """`open` if rows are neither shown to be alike nor to differ."""
+    state: ControlState
     means: tuple[float, ...] = ()
     distance: float | None = None
     """Last row minus first; for kind `less`, share of the larger gain minus the smaller gain."""
@@ -286,20 +310,6 @@ GROUPS: Mapping[str, str] = {
     "code": "From the authors' code",
     "ours": "Ours",
 }
-
-
-class Estimate(Part):
-    """A mean with its 95% interval; with one seed, over prompts only."""
-
-    mean: float
-    low: float
-    high: float
-    detectable: float | None = None
-    """Smallest size that would have been found with 80% power; null with one seed."""
-
-    @classmethod
-    def of(cls, own: Interval, detectable: float | None = None) -> Estimate:
-        return cls(mean=own.mean, low=own.low, high=own.high, detectable=detectable)
 
 
 class Verdict(Part):

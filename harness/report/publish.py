@@ -43,7 +43,8 @@ def publish(
     Of seeds that were published before, as `joined`, digests and examples are kept.
     """
     assert results.runs is not None
-    (table_runs, store), report = results.runs, results.whole_report
+    table_runs, store = results.runs
+    report = results.report.model_copy(update={"facts": tuple(results.facts)})
     measured = results.measured | reward_study.read_study(table_runs, store)
     stages: ByStep = stages_behind(table_runs, store)
     outputs: ByStep = outputs_behind(table_runs, store)

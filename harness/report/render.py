@@ -14,7 +14,7 @@ from harness.report import view
 from harness.report.answer import answer_to, finding
 from harness.report.blocks import assumption_blocks, fact_blocks, number_blocks
 from harness.report.claims import WORDS, all_verdicts, tally, totals
-from harness.report.league import league_pictures
+from harness.report.league import league_pictures, over_even
 from harness.report.model import Cell
 from harness.report.plots import Picture
 from harness.report.publication import PAGE
@@ -232,9 +232,7 @@ def _section(results: Results) -> dict[str, object]:
         judged_by = f"{results.profile.called(column)}, area over even draws"
         members = (own for league in report.leagues for own in league.members)
         rows = [
-            (names[own.row], view.with_half(own.gain), "")
-            for own in members
-            if own.gain is not None
+            (names[own.row], over_even(own.gain), "") for own in members if own.gain is not None
         ]
     return {
         "heading": table.heading,

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 from harness.registry.claims import Claim
 from harness.registry.profile import Profile
 from harness.registry.schema import Table
+from harness.report.controls import KnownControls, inadmissible_claims
 from harness.report.model import Report, RowFacts, Verdict
 from harness.report.scores import Measured, RunScores
+from harness.report.verdicts import judge_all
 from harness.runtime import Store
 
 if TYPE_CHECKING:
@@ -28,14 +30,15 @@ class Results:
     profile: Profile
     report: Report
     """The numbers; of a store, without facts."""
-    judge: Callable[[Sequence[Claim], str], Sequence[Verdict]]
-    """Returns the verdicts on claims about its rows; the place is their table or figure."""
+    known: KnownControls
     measured: Measured = field(default_factory=dict)
     read_facts: Callable[[], Sequence[RowFacts]] = tuple
     runs: tuple[TableRuns, Store] | None = None
     """Its runs and the store that has them, if it is from one."""
     folder: Path | None = None
     """Where it is published, if it is from there."""
+    lacking: str | None = None
+    """Why nothing was measured."""
     absent: Mapping[str, str] = field(default_factory=dict)
     """Why rows have no numbers, except rows that simply have not run."""
     calibrations: Mapping[str, Calibration | None] = field(default_factory=dict)
@@ -45,15 +48,16 @@ class Results:
     def scores(self) -> RunScores:
         return RunScores(self.measured, self.report.seeds, self.report.rows, self.report.columns)
 
+    def judge(self, claims: Sequence[Claim], place: str) -> list[Verdict]:
+        """Return the verdicts on claims about its rows; the place is their table or figure."""
+        controls = self.known.beside(self.report.cells)
+        return judge_all(self, claims, place, inadmissible_claims(self.table, claims, controls))
+
     @cached_property
-    def verdicts(self) -> Sequence[Verdict]:
+    def verdicts(self) -> list[Verdict]:
         return self.judge(self.table.claims, self.table.id)
 
     @cached_property
     def facts(self) -> Sequence[RowFacts]:
         """What the stages of every row record besides scores: reading them takes a while."""
         return self.read_facts()
-
-    @property
-    def whole_report(self) -> Report:
-        return self.report.model_copy(update={"facts": tuple(self.facts)})

@@ -18,7 +18,7 @@ from harness.report.cells import Failures
 from harness.report.model import Agreement, StudiedModel, Study
 from harness.report.results import Results
 from harness.report.scores import Measured, RunScores, read_values
-from harness.report.view import Block, signed
+from harness.report.view import Block, between, signed, with_half
 from harness.runtime import Store
 from harness.statistics import ScoreMatrix, mean_interval, rank_correlation
 from harness.worlds import ACCURACY, BEST_OF_N
@@ -108,11 +108,10 @@ def agreements(study: Study, full: bool = False) -> list[str]:
         if (found := it.found) is None:
             continue
         names = " and ".join(CALLED[name].format(n=study.n) for name in (it.first, it.second))
-        low, high = signed(found.low, 2), signed(found.high, 2)
-        text = f"{names}: ρ = {signed(found.rho, 2)}, 95% from {low} to {high}"
+        text = f"{names}: ρ = {signed(found.rho, 2)}, 95% from {between(found.low, found.high, 2)}"
         if full:
-            low, high = signed(found.things_low, 2), signed(found.things_high, 2)
-            text += f"; over reward models {low} to {high}, p {view.probability(found.p_value)}"
+            things = between(found.things_low, found.things_high, 2)
+            text += f"; over reward models {things}, p {view.probability(found.p_value)}"
         said.append(text)
     return said
 
@@ -127,10 +126,9 @@ def study_blocks(results: Results) -> list[Block]:
         figures = [view.state_words(model.state, model.done, len(study.seeds))] * 3
         if model.measures is not None:
             figures = [
-                f"{mean:.3f} ±{mean - low:.3f}" if name != "gain"
-                else f"{signed(mean, 2)} ±{mean - low:.2f}"
-                for name, (mean, low, _) in model.measures.items()
-            ]  # fmt: skip
+                with_half(mean, high, 2, "+") if name == "gain" else with_half(mean, high, 3)
+                for name, (mean, _, high) in model.measures.items()
+            ]
         rows.append((names[model.row], *figures))
     column = results.table.column(study.column)
     notes = (

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 from pydantic import ConfigDict, Field
 
@@ -16,7 +17,7 @@ from harness.registry.objective import Scalar, SweepObjective
 from harness.report.publication import REPORT, SCORES, IndexEntry, Publication, check_files
 from harness.report.render import markdown
 from harness.report.scores import Measured, RunScores, read_score_file, write_scores
-from harness.report.view import Block
+from harness.report.view import Block, with_half
 from harness.strict import Strict
 
 NOT_RUN = "not run"
@@ -204,10 +205,10 @@ def _winner_block(report: SweepReport) -> Block:
     return Block(title, (note,), ("score", "winner", "base recipe", "gain"), tuple(rows))
 
 
-def _with_half(mean: float | None, high: float | None, sign: str = "") -> str:
+def _with_half(mean: float | None, high: float | None, sign: Literal["", "+"] = "") -> str:
     if mean is None or high is None:
         return "the base recipe is the winner" if sign else NOT_RUN
-    return f"{round(mean, 2) + 0.0:{sign}.2f} ±{high - mean:.2f}"
+    return with_half(mean, high, 2, sign)
 
 
 def digits(value: float) -> str:

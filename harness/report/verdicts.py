@@ -23,6 +23,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from harness.registry.claims import (
     BestOf,
@@ -39,9 +40,11 @@ from harness.registry.claims import (
 )
 from harness.registry.schema import Table
 from harness.report.model import Cell, Estimate, Scale, Verdict, VerdictWord
-from harness.report.results import Results
 from harness.report.scores import ALPHA, POWER
 from harness.statistics import Interval, Scores, conjunction, holm, mean_interval, weighted_sum
+
+if TYPE_CHECKING:
+    from harness.report.results import Results
 
 ALL_ALIKE = "the rows compared all have one and the same score"
 NO_CHANCE = "the margin is the same for every prompt and seed, so that chance was not measured"
@@ -239,7 +242,8 @@ def _tested(claim: Claim, results: Results, level: float, inadmissible: str | No
     test = claim.test
     if isinstance(test, Qualitative):
         return not_run(claim, "")
-    missing = next(filter(None, (_missing(results, place) for place in places(test))), None)
+    found = (_missing(results, place) for place in places(test))
+    missing = results.lacking or next(filter(None, found), None)
     if missing is not None:
         return ClaimTest(("not_run", missing))
     shown = [_sum(results, part.terms) for part in test.shown]

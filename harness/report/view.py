@@ -9,15 +9,14 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from harness.registry.schema import Column
-from harness.report.model import Cell, Origin, Power, Report, State, WithInterval
+from harness.report.model import Cell, Origin, Power, Report, State
 from harness.report.results import Results
 from harness.words import counted
 
 NO_PAPER = "not printed"
-UNKNOWN = "not recorded"
 BASELINE = "baseline"
 APPLIES_NOT = "–"
 NO_COMPARISON = "one seed: no comparison"
@@ -189,15 +188,15 @@ def our_decimals(results: Results, column: Column) -> int:
 def ours(cell: Cell, decimals: int) -> str:
     if cell.mean is None or cell.ci_high is None:
         return state(cell)
-    return f"{cell.mean:.{decimals}f} ±{cell.ci_high - cell.mean:.{decimals}f}"
+    return with_half(cell.mean, cell.ci_high, decimals)
 
 
 def gain(cell: Cell, decimals: int) -> str:
     if cell.baseline_row is None:
         return BASELINE
-    if cell.gain is None or cell.gain_ci_high is None:
+    if (own := cell.gain_estimate) is None:
         return state(cell) if cell.mean is None else "no baseline"
-    return f"{signed(cell.gain, decimals)} ±{cell.gain_ci_high - cell.gain:.{decimals}f}"
+    return with_half(own.mean, own.high, decimals, "+")
 
 
 def paper_gain(cell: Cell, decimals: int) -> str:
@@ -209,9 +208,13 @@ def paper_gain(cell: Cell, decimals: int) -> str:
     return NO_PAPER if cell.paper_gain is None else signed(cell.paper_gain, decimals)
 
 
-def with_half(gain: WithInterval | None) -> str:
-    """Format a league row's gain over even draws with its interval's half-width."""
-    return APPLIES_NOT if gain is None else f"{signed(gain[0], 1)} ±{gain[2] - gain[0]:.1f}"
+def with_half(mean: float, high: float, decimals: int, sign: Literal["", "+"] = "") -> str:
+    """Format a mean, or a difference with its sign, with its interval's half-width."""
+    return f"{round(mean, decimals) + 0.0:{sign}.{decimals}f} ±{high - mean:.{decimals}f}"
+
+
+def between(low: float, high: float, decimals: int) -> str:
+    return f"{signed(low, decimals)} to {signed(high, decimals)}"
 
 
 def signed(value: float, decimals: int) -> str:
@@ -221,8 +224,8 @@ def signed(value: float, decimals: int) -> str:
 
 def side(cell: Cell) -> int:
     """Return the sign of a gain if its interval excludes zero, else 0."""
-    low, high = cell.gain_ci_low, cell.gain_ci_high
-    return 0 if low is None or high is None else (low > 0) - (high < 0)
+    own = cell.gain_estimate
+    return 0 if own is None else (own.low > 0) - (own.high < 0)
 
 
 def capital(text: str) -> str:

@@ -26,6 +26,7 @@ from harness.registry.declared import all_profiles
 from harness.registry.schema import Table
 from harness.report.build import without_runs
 from harness.report.claims import tallies, totals
+from harness.report.controls import KnownControls
 from harness.report.model import Cell, Estimate, Verdict
 from harness.report.publication import read_published
 from harness.report.scores import Measured
@@ -349,7 +350,8 @@ def test_what_is_missing_is_said(fields: dict[str, Any], reason: str) -> None:
 def test_rows_that_cannot_run_say_why() -> None:
     drawn = claim("drawn", {"kind": "qualitative", "reason": "A drawing."})
     table = table_of(claim("it", compare("a", ">", "b"), primary=True), drawn)
-    it, other = without_runs(table, all_profiles()["micro"], "no such model", {}).verdicts
+    known = KnownControls(all_profiles()["micro"], None)
+    it, other = without_runs(table, known, "no such model", {}).verdicts
     assert (it.word, it.scale, it.reason) == ("not_run", "toy", "no such model")
     assert (other.word, other.reason) == ("not_run", "A drawing.")
 

@@ -382,9 +382,12 @@ def test_published_controls_count_while_they_are_of_the_same_runs(
     found = KnownControls(MICRO, None, tmp_path)
     same, other = (f"dpo-h1/micro/seed0@{name * 12}" for name in "ab")
     alien = f"dpo-eva/micro/seed0@{'c' * 12}"
-    assert found.beside([(same, "ah_wr"), (alien, "ah_wr")]) is known
-    assert found.beside([(other, "ae_lc")]) is known
-    assert found.beside([(other, "ah_wr")]) is None
+    cell = stored(toy_runs(), Store(tmp_path / "store")).report.cells[0]
+    judged = cell.model_copy(update={"runs": (same, alien)})
+    assert found.beside([judged]) is known
+    others = cell.model_copy(update={"runs": (other,)})
+    assert found.beside([others.model_copy(update={"column": "ae_lc"})]) is known
+    assert found.beside([others]) is None
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from harness.pipeline.runs import TableRuns
 from harness.registry.declared import load_tables
 from harness.registry.profile import load_profiles
 from harness.report.build import without_runs
+from harness.report.controls import KnownControls
 from harness.report.model import Cell
 from harness.report.results import Results
 from harness.runtime import Plan, Stage, Store
@@ -109,7 +110,8 @@ def toy_cells(**changes: Any) -> list[Cell]:
 def toy_results(cells: Iterable[Cell], seeds: tuple[int, ...] = (0,)) -> Results:
     """Return the results of both rows; other columns have no numbers, and none of the paper's."""
     known = {(cell.row, cell.column): cell for cell in cells}
-    empty = without_runs(load_tables()["table4"], load_profiles()["micro"], "a toy", {})
+    controls = KnownControls(load_profiles()["micro"], None)
+    empty = without_runs(load_tables()["table4"], controls, "a toy", {})
     nothing = {"state": "not_available", "paper": None, "paper_gain": None}
     found = [
         known.get((cell.row, cell.column)) or cell.model_copy(update={**nothing, "seeds": seeds})

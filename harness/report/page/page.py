@@ -33,13 +33,13 @@ from harness.report.blocks import (
 )
 from harness.report.claims import PRIMARY, all_verdicts, measures, tally, totals
 from harness.report.league import league_pictures
-from harness.report.model import GROUPS, Cell, Estimate, Verdict
+from harness.report.model import GROUPS, Estimate, Verdict
 from harness.report.page.examples import examples_in, first_of
 from harness.report.plots import Picture
 from harness.report.render import environment
 from harness.report.results import Results
 from harness.report.verdicts import printed_margin
-from harness.report.view import Block, plain, signed
+from harness.report.view import Block, between, plain, signed
 from harness.words import seeds_text
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def _blocks(results: Results) -> Iterator[dict[str, Any]]:
         for row, (name, *figures) in zip(report.rows, block.rows, strict=True):
             cell = report.cell(row.id, column.id)
             line = {"cell": cell, "label": name, "reading": table.row(row.id).reading}
-            gain, words = _gain(cell), ""
+            gain, words = cell.gain_estimate, ""
             paper = cell.paper_sign if cell.paper_gain is None else cell.paper_gain
             if gain is not None or paper is not None:
                 words = described(gain, paper, decimals)
@@ -128,13 +128,6 @@ def _blocks(results: Results) -> Iterator[dict[str, Any]]:
             lines.append(line)
         axis = axis_of(line["gain"] for line in lines)
         yield {**vars(block), "column": column.id, "axis": axis, "lines": lines}
-
-
-def _gain(cell: Cell) -> Estimate | None:
-    mean, low, high = cell.gain, cell.gain_ci_low, cell.gain_ci_high
-    if mean is None or low is None or high is None:
-        return None
-    return Estimate(mean=mean, low=low, high=high)
 
 
 def run_block(tables: Iterable[Results]) -> Block:
@@ -200,8 +193,8 @@ def described(gain: Estimate | None, paper: float | None, decimals: int) -> str:
     """Say what is drawn, for those who do not see it."""
     ours = "no gain of ours"
     if gain is not None:
-        mean, low, high = (signed(end, decimals) for end in (gain.mean, gain.low, gain.high))
-        ours = f"our gain {mean}, 95% from {low} to {high}"
+        ends = between(gain.low, gain.high, decimals)
+        ours = f"our gain {signed(gain.mean, decimals)}, 95% from {ends}"
     sign = None if paper is None else (paper > 0) - (paper < 0)
     side = {None: "not printed", 1: "above zero", 0: "zero", -1: "below zero"}[sign]
     return f"{ours}; the paper's is {side}"
