@@ -35,7 +35,6 @@ class Compared(Part):
     estimate: Estimate | None
     """The difference, in the answer's unit; null without one."""
     reason: str | None = None
-    """Why there is none."""
     inadmissible: bool = False
     """Whether the rows have run, and their difference would say nothing."""
 

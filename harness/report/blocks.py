@@ -3,31 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from harness.registry.profile import benchmark_of
 from harness.registry.schema import Column
+from harness.report import view
 from harness.report.facts import FACTS, NOTES, Fact
 from harness.report.league import league_blocks
-from harness.report.model import GROUPS, ColumnSummary, RowFacts
+from harness.report.model import GROUPS, Cell, ColumnSummary, RowFacts
 from harness.report.results import Results
 from harness.report.reward_study import study_blocks
-from harness.report.view import (
-    APPLIES_NOT,
-    NO_COMPARISON,
-    NO_PAPER,
-    Block,
-    gain,
-    our_decimals,
-    ours,
-    paper_gain,
-    plain,
-    printed_decimals,
-    row_names,
-    signed,
-    state,
-    state_words,
-)
+from harness.report.view import APPLIES_NOT, Block, grouped, plain, signed
 from harness.words import counted
 
 _DIRECTIONS = {"higher": "higher is better", "lower": "lower is better", "none": "no better end"}
@@ -53,29 +39,26 @@ def column_blocks(results: Results) -> list[Block]:
 
 
 def _column_block(results: Results, column: Column) -> Block:
-    report, table, profile = results.report, results.table, results.profile
-    head, is_ours = ["row", "ours\n± 95%", "gain\n± 95%"], not table.paper_values
-    at_paper = profile.scale == "paper" and not is_ours
-    head += [] if is_ours else ["paper", "paper\ngain"]
-    signs = any(it.paper_sign is not None for it in report.of_column(column.id))
-    head += ["paper's\nsign"] if signs else []
-    head += ["ours −\npaper"] if at_paper else []
-    names, decimals = row_names(report), our_decimals(results, column)
-    printed, rows = printed_decimals(results, column), []
-    for row in report.rows:
-        cell = report.cell(row.id, column.id)
-        figures = [names[row.id], ours(cell, decimals), gain(cell, decimals)]
-        if not is_ours:
-            figures += [cell.paper_printed or NO_PAPER, paper_gain(cell, printed)]
-        if signs:
-            figures.append(paper_gain(cell, printed))
-        if at_paper:
-            known = cell.mean is not None and cell.paper is not None
-            figures.append(signed(cell.mean - cell.paper, decimals) if known else state(cell))  # type: ignore[operator]
-        rows.append(tuple(figures))
+    report, table = results.report, results.table
+    names, decimals = view.row_names(report), view.our_decimals(results, column)
+    printed, cells = view.printed_decimals(results, column), report.of_column(column.id)
+    signs = any(cell.paper_sign is not None for cell in cells)
+    shown: dict[str, Callable[[Cell], str]] = {
+        "row": lambda cell: names[cell.row],
+        "ours\n± 95%": lambda cell: view.ours(cell, decimals),
+        "gain\n± 95%": lambda cell: view.gain(cell, decimals),
+    }
+    if table.paper_values:
+        shown["paper"] = lambda cell: cell.paper_printed or view.NO_PAPER
+        shown["paper\ngain"] = lambda cell: view.paper_gain(cell, printed)
+    if signs:
+        shown["paper's\nsign"] = lambda cell: view.paper_gain(cell, printed)
+    if table.paper_values and results.profile.scale == "paper":
+        shown["ours −\npaper"] = lambda cell: view.beyond_paper(cell, decimals)
+    rows = tuple(tuple(show(cell) for show in shown.values()) for cell in cells)
     caption = _caption(results, column)
     caption += "; paper's sign: that of the paper's gain in its own main column" * signs
-    return Block(plain(_title(results, column)), (plain(caption),), tuple(head), tuple(rows))
+    return Block(plain(_title(results, column)), (plain(caption),), tuple(shown), rows)
 
 
 def _title(results: Results, column: Column) -> str:
@@ -183,8 +166,8 @@ def _orders(results: Results, titles: Mapping[str, str]) -> Iterator[str]:
 
 def _comparison(summary: ColumnSummary, seeds: int) -> tuple[str, str, str]:
     if summary.rows and seeds == 1:
-        return NO_COMPARISON, APPLIES_NOT, APPLIES_NOT
-    unfinished = f"{summary.done}/{summary.rows} rows" if summary.rows else NO_PAPER
+        return view.NO_COMPARISON, APPLIES_NOT, APPLIES_NOT
+    unfinished = f"{summary.done}/{summary.rows} rows" if summary.rows else view.NO_PAPER
     signs = f"{summary.signs_agree} of {summary.signs}" if summary.signs else "no gains"
     low, high = summary.spearman_low, summary.spearman_high
     if summary.signs is None or summary.ranked is None:
@@ -213,7 +196,7 @@ def fact_blocks(results: Results) -> list[Block]:
 
 
 def _fact_block(results: Results, title: str, facts: Mapping[str, Fact]) -> Block:
-    names, several = row_names(results.report), Counter(it.row for it in results.facts)
+    names, several = view.row_names(results.report), Counter(it.row for it in results.facts)
     rows = []
     for it in results.facts:
         name = plain(names[it.row] + (f" [{it.run}]" if several[it.row] > 1 else ""))
@@ -225,7 +208,7 @@ def _fact_block(results: Results, title: str, facts: Mapping[str, Fact]) -> Bloc
 def _values(found: RowFacts, facts: Mapping[str, Fact], seeds: int) -> list[str]:
     own = [_text(found.values.get(name), fact) for name, fact in facts.items()]
     if found.state not in ("ok", "not_available"):
-        own[0] = state_words(found.state, found.done, seeds)
+        own[0] = view.state_words(found.state, found.done, seeds)
     return own
 
 
@@ -244,11 +227,8 @@ def assumption_blocks(results: Results) -> Iterator[Block]:
     report = results.report
     yield Block("Assumptions")
     for key, title in GROUPS.items():
-        by_source: dict[str, list[str]] = {}
-        for item in report.assumptions:
-            if item.group == key:
-                by_source.setdefault(item.source, []).append(f"{item.name} = {item.value}")
-        if by_source:
+        own = (it for it in report.assumptions if it.group == key)
+        if by_source := grouped((it.source, f"{it.name} = {it.value}") for it in own):
             items = [f"{'; '.join(what)} — {why}" for why, what in by_source.items()]
             yield Block(title, items=tuple(map(plain, items)), level=3)
     if report.notes:

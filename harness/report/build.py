@@ -34,14 +34,13 @@ from harness.report.model import (
     ReportColumn,
     ReportRow,
     RowFacts,
-    State,
 )
 from harness.report.origin import origin_of
 from harness.report.publication import read_published
 from harness.report.results import Results
 from harness.report.reward_study import study_of
 from harness.report.scores import RunScores, read_scores
-from harness.report.view import plain, setting_text, state_words
+from harness.report.view import grouped, plain, setting_text, state_words
 from harness.statistics import rank_agreement, sign_agreement
 
 if TYPE_CHECKING:
@@ -51,7 +50,6 @@ NOT_PUBLISHED = "not published at this profile"
 
 
 def stored_results(runs: TableRuns, known: KnownControls) -> Results:
-    """Return what a store has of a table's runs."""
     table, profile, store = runs.table, runs.profile, known.store
     assert store is not None
     measured = read_scores(runs, store)
@@ -131,7 +129,6 @@ def published_tables(
 
 
 def published_results(table: Table, folder: Path, known: KnownControls) -> Results:
-    """Return what is published of a table."""
     report, measured = read_published(folder)
     shown, known_rows = {row.id for row in report.rows}, {row.id for row in table.rows}
     columns = [column.id for column in table.columns]
@@ -242,10 +239,7 @@ def _declared(
 
 def _failures(cells: Iterable[Cell]) -> list[str]:
     """Return why cells failed or are not available, each reason once with its rows."""
-    stopped: dict[tuple[State, str], dict[str, None]] = {}
-    for cell in cells:
-        if cell.reason is not None:
-            stopped.setdefault((cell.state, cell.reason), {})[cell.row] = None
+    stopped = grouped(((it.state, it.reason), it.row) for it in cells if it.reason is not None)
     return [
         plain(f"{state_words(name, 0, 0)}: {', '.join(rows)}: {reason}")
         for (name, reason), rows in stopped.items()

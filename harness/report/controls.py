@@ -38,8 +38,6 @@ FEWEST_SEEDS = 3
 
 @dataclass(frozen=True)
 class Controls:
-    """The controls of a profile."""
-
     table: Table
     scores: RunScores
     checked: tuple[CheckedControl, ...]
@@ -277,13 +275,11 @@ class KnownControls:
         measured: Measured,
         lacking: Mapping[str, str],
     ) -> Controls:
-        """Return the controls as `checked_runs` does."""
         found = checked_runs(table, self.profile, seeds, measured, lacking)
         return replace(found, accuracies=lambda: self._accuracies)
 
     @cached_property
     def _accuracies(self) -> Mapping[str, Scores]:
-        """Return the published accuracies of reward models."""
         found: dict[str, Scores] = {}
         for table in declared.all_tables().values():
             folder = self._results_dir / self.profile.name / table.id

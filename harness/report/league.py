@@ -157,7 +157,6 @@ RANKED = (
 
 
 def league_blocks(results: Results) -> list[Block]:
-    """Return the standings of each league."""
     blocks = []
     head = ("row", "verdict", "area", "over even\ndraws", "p", "over even\ndraws, early", "final")
     for found in results.report.leagues:

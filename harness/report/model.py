@@ -74,7 +74,6 @@ class LeagueMember(Part):
 class FoundLeague(Part):
     id: str
     why_not: str | None
-    """Why nothing is ranked."""
     early_mark: Count | None = None
     """The mark by which even draws have made 60% of their gain; null if they gain nothing."""
     said: str
@@ -196,7 +195,6 @@ class ReportRow(Part):
     label: str
     baseline: Id | None
     runs: Mapping[str, str]
-    """Its run in each column."""
 
     @classmethod
     def of(cls, row: Row, table: Table) -> ReportRow:

@@ -56,7 +56,6 @@ class Picture:
     origin: str = "drawn from the store"
 
     def published(self, folder: Path) -> Picture:
-        """Return the plot as it is published in a folder."""
         path = folder / self.file
         origin = f"published in results/{folder.parent.name}/{folder.name}/{self.file}"
         return replace(self, draw=lambda to: to.write(path.read_bytes()), origin=origin)

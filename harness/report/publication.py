@@ -153,7 +153,6 @@ class Publication(Generic[Model]):
         return self.extent(report).model_copy(update={"kind": self.name, "digests": digests})
 
     def read(self, folder: Path) -> Model:
-        """Return a published report."""
         return _read(TypeAdapter(self.model), folder / REPORT, self.name)
 
     def check(self, folder: Path) -> Model:

@@ -64,7 +64,6 @@ def read_scores(table_runs: TableRuns, store: Store) -> Measured:
 def read_wanted(
     runs: Mapping[tuple[str, int], Run], wanted: Iterable[Key], profile: Profile, store: Store
 ) -> Measured:
-    """Read the wanted scores of runs from every finished judge stage."""
     # A judge stage can hold several scores; read it once.
     by_stage: dict[str, list[Key]] = defaultdict(list)
     for run_id, seed, score in sorted(set(wanted)):
@@ -140,7 +139,6 @@ class RunScores:
         return self.of_run(self.run(row, column), self.reads[column])
 
     def numbers(self, row: str, column: str) -> Numbers:
-        """Return a cell's numbers, including the gain over its row's baseline."""
         base = self.run(self._rows[row].baseline, column)
         return self.of_gain(self.run(row, column), base, self.reads[column])
 
@@ -178,7 +176,6 @@ def write_columns(path: Path, types: Mapping[str, type], rows: Sequence[tuple[An
 
 
 def read_score_file(path: Path) -> Measured:
-    """Read a file written by `write_scores`."""
     return read_values(path, "run_id", "seed", "column")
 
 

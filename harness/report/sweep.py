@@ -104,7 +104,6 @@ class SweepReport(Strict):
         )
         return list({tuple(t.params.items()): t for t in reversed(ranked)}.values())[::-1]
 
-    @property
     def extent(self) -> IndexEntry:
         left = self.target - self.counted
         lacking = [f"{left} of {self.target} trials"] if left > 0 else []
@@ -258,7 +257,7 @@ def recomputed(report: SweepReport, folder: Path) -> SweepReport:
 SWEEP = Publication(
     "sweep",
     SweepReport,
-    lambda report: report.extent,
+    SweepReport.extent,
     page=sweep_markdown,
     recomputed=recomputed,
 )

@@ -39,7 +39,7 @@ from harness.registry.claims import (
     places,
 )
 from harness.registry.schema import Table
-from harness.report.model import Cell, Estimate, Scale, Verdict, VerdictWord
+from harness.report.model import Estimate, Scale, Verdict, VerdictWord
 from harness.report.scores import ALPHA, POWER
 from harness.statistics import Interval, Scores, conjunction, holm, mean_interval, weighted_sum
 
@@ -113,11 +113,13 @@ _FIRST: Sequence[VerdictWord] = ("contradicted", "not_run", "inadmissible", "inc
 """When several claims jointly measure another, the first of these verdicts among them decides."""
 
 THE_CLAIM, THE_SIZE = "the claim", "an effect of the paper's size"
-"""What an interval can exclude."""
 
 
 def judge(claim: Claim, test: ClaimTest, place: str, profile: str, scale: Scale) -> Verdict:
     """Return the verdict on a claim: the only place where one is made."""
+    numbers = {name: it for name, it in vars(test).items() if name in Verdict.model_fields}
+    if test.word != "inconclusive":
+        numbers["excludes"] = None
     return Verdict(
         claim=claim.id,
         place=place,
@@ -125,16 +127,11 @@ def judge(claim: Claim, test: ClaimTest, place: str, profile: str, scale: Scale)
         word=test.word,
         scale=scale,
         primary=claim.primary,
-        estimate=test.estimate,
-        p=test.p,
-        p_adjusted=test.p_adjusted,
-        margin=test.margin,
-        sought=test.sought,
-        excludes=test.excludes if test.word == "inconclusive" else None,
         paper_margin=claim.paper_margin,
         paper_within_noise=claim.within_noise,
         reason=test.reason,
         marks=claim.marks_at(profile),
+        **numbers,
     )
 
 
@@ -194,15 +191,11 @@ def _measured_by(words: Mapping[str, VerdictWord]) -> ClaimTest:
     return ClaimTest((word, f"measured by other claims: {'; '.join(said)}"))
 
 
-def _cell(results: Results, place: Place) -> Cell | None:
-    cells = results.report.cells
-    return next((cell for cell in cells if (cell.row, cell.column) == place), None)
-
-
 def _missing(results: Results, place: Place) -> str | None:
     """Return why a cell has no scores, or None if it has."""
     row, column = place
-    cell = _cell(results, place)
+    cells = results.report.of_column(column)
+    cell = next((cell for cell in cells if cell.row == row), None)
     if all(known.id != column for known in results.table.columns):
         return f"the profile does not measure `{column}`"
     if cell is None:
@@ -232,8 +225,7 @@ def _sum(results: Results, terms: Iterable[tuple[float, Place]]) -> Scores:
 
 def _policy(results: Results, place: Place) -> object:
     """Return a key that two cells share exactly if they are the same policy, judged alike."""
-    cell = _cell(results, place)
-    judged = () if cell is None else tuple(run.partition("@")[2] for run in cell.runs)
+    judged = tuple(run.partition("@")[2] for run in results.report.cell(*place).runs)
     return judged or results.scores.run(*place)
 
 

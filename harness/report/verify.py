@@ -54,7 +54,6 @@ class Verified(Output):
     """Number of cells recomputed, including those of sweep winners."""
     figures: tuple[str, ...]
     points: Count
-    """Number of figure points recomputed."""
     archived: tuple[str, ...]
     """Folders whose files alone were checked; an earlier version recomputes their numbers."""
     not_covered: tuple[str, ...]
@@ -67,7 +66,6 @@ class Different(Output):
 
 
 def verify(results_dir: Path) -> Verified:
-    """Check everything published."""
     index = read_index(results_dir)
     if not index:
         raise HarnessError(f"nothing is published in {results_dir}; publish something first")

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from harness.registry.schema import Column
 from harness.report.model import Cell, Origin, Power, Report, State
@@ -32,6 +32,10 @@ _COMPARED = "only signs of gains and the order of rows are compared, never value
 SCALES = {"toy": f"toy: {_COMPARED}", "reduced": f"reduced: {_COMPARED}", "paper": "paper"}
 
 
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+
 @dataclass(frozen=True)
 class Block:
     """A part of a report as text: notes, a small table of names and figures, and list items."""
@@ -42,6 +46,14 @@ class Block:
     rows: tuple[tuple[str, ...], ...] = ()
     items: tuple[str, ...] = ()
     level: int = 2
+
+
+def grouped(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
+    """Return the distinct values of each key, in order."""
+    found: dict[Key, dict[Value, None]] = {}
+    for key, value in pairs:
+        found.setdefault(key, {})[value] = None
+    return {key: list(values) for key, values in found.items()}
 
 
 def plain(text: str) -> str:
@@ -91,10 +103,7 @@ def facts(results: Results) -> list[tuple[str, str]]:
 
 def _with_rows(report: Report, models: Callable[[Cell], Sequence[str]]) -> str:
     """Return the models behind a table's cells, each with its rows unless all rows use it."""
-    rows: dict[str, dict[str, None]] = {}
-    for cell in report.cells:
-        for name in models(cell):
-            rows.setdefault(name, {})[cell.row] = None
+    rows = grouped((name, cell.row) for cell in report.cells for name in models(cell))
     return "; ".join(
         name if len(having) == len(report.rows) else f"{name} ({', '.join(having)})"
         for name, having in sorted(rows.items())
@@ -111,9 +120,7 @@ def computed_by(origin: Origin) -> list[tuple[str, str]]:
 
 
 def judges_text(origin: Origin) -> str:
-    by_judge: dict[str, list[str]] = {}
-    for benchmark, judge in origin.judges.items():
-        by_judge.setdefault(judge, []).append(benchmark)
+    by_judge = grouped((judge, benchmark) for benchmark, judge in origin.judges.items())
     return "; ".join(f"{judge} ({', '.join(where)})" for judge, where in by_judge.items())
 
 
@@ -206,6 +213,12 @@ def paper_gain(cell: Cell, decimals: int) -> str:
     if cell.paper_sign is not None:
         return "0+-"[cell.paper_sign]
     return NO_PAPER if cell.paper_gain is None else signed(cell.paper_gain, decimals)
+
+
+def beyond_paper(cell: Cell, decimals: int) -> str:
+    if cell.mean is None or cell.paper is None:
+        return state(cell)
+    return signed(cell.mean - cell.paper, decimals)
 
 
 def with_half(mean: float, high: float, decimals: int, sign: Literal["", "+"] = "") -> str:

@@ -60,7 +60,6 @@ def frame_of(report: FigureReport) -> pd.DataFrame:
 
 
 def _parts(frame: pd.DataFrame, name: str) -> list[tuple[str, pd.DataFrame]]:
-    """Return the frame's parts by a column, in order."""
     return [(str(key), own) for key, own in frame.groupby(name, sort=False)]
 
 

@@ -12,22 +12,13 @@ from pydantic import ConfigDict, Field, computed_field
 from harness.registry.figures import AnyFigure, CorrelationFigure, TopicsFigure
 from harness.registry.paper import the_paper
 from harness.registry.profile import benchmark_of
+from harness.report import view
 from harness.report.figures import points
 from harness.report.figures.data import Data, PromptData, ScoreData, stored_prompts
 from harness.report.figures.points import Point
 from harness.report.model import Origin, Scale
 from harness.report.origin import origin_of
-from harness.report.view import (
-    APPLIES_NOT,
-    CROSSED,
-    ONE_SEED,
-    Block,
-    computed_by,
-    judges_text,
-    plain,
-    signed,
-    state_words,
-)
+from harness.report.view import APPLIES_NOT, Block, grouped, plain, signed
 from harness.runtime import Store
 from harness.runtime.files import dumps
 from harness.statistics import mean_over_seeds, spearman
@@ -202,7 +193,7 @@ class FigureReport(Strict):
             return ""
         if point.state == "ok":
             return point.reason or "undefined"
-        return state_words(point.state, point.done, len(self.seeds))
+        return view.state_words(point.state, point.done, len(self.seeds))
 
     def text_of(self, point: Point) -> str:
         """Format our number with its interval's half-width, or why there is none."""
@@ -227,10 +218,8 @@ class FigureReport(Strict):
     def blocks(self) -> list[Block]:
         """The numbers as small tables, the paper's below ours, then findings and notes."""
         kind = self.kind
-        parts: dict[str, list[Point]] = {}
-        for point in self.points:
-            if kind.told in (None, point.panel):
-                parts.setdefault(kind.place(point)[0], []).append(point)
+        told = (point for point in self.points if kind.told in (None, point.panel))
+        parts = grouped((kind.place(point)[0], point) for point in told)
         notes = [plain(note) for note in self.figure.notes]
         lists = [("Found", self.findings), ("Missing", self.missing), ("Notes", notes)]
         return [
@@ -255,8 +244,8 @@ class FigureReport(Strict):
             ("Creator", ", ".join(origin.creators) or "none: nothing evolves"),
             ("Benchmarks", benchmarks + stands * self.stand_in if benchmarks
                            else "none: no benchmark is read"),
-            ("Judge", judges_text(origin) or "none: no judge is read"),
-            *computed_by(origin),
+            ("Judge", view.judges_text(origin) or "none: no judge is read"),
+            *view.computed_by(origin),
         ]  # fmt: skip
         return [(name, plain(text)) for name, text in found]
 
@@ -281,7 +270,7 @@ class FigureReport(Strict):
         if not isinstance(self.data, ScoreData):
             own = "95%, over seeds, each with training prompts of its own"
             return "none: one seed has no spread" if len(self.seeds) == 1 else own
-        return ONE_SEED if len(self.seeds) == 1 else CROSSED
+        return view.ONE_SEED if len(self.seeds) == 1 else view.CROSSED
 
 
 def _numbers(points: Sequence[Point]) -> str:
@@ -292,7 +281,6 @@ _COMPARED = ": only signs and orders are compared with the paper's, never values
 
 
 def assemble_figure(runs: FigureRuns, store: Store) -> FigureReport:
-    """Read a figure's data from the store and build its report."""
     figure, profile = runs.figure, runs.profile
     assert isinstance(figure, AnyFigure)
     data: Data

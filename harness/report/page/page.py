@@ -39,7 +39,7 @@ from harness.report.plots import Picture
 from harness.report.render import environment
 from harness.report.results import Results
 from harness.report.verdicts import printed_margin
-from harness.report.view import Block, between, plain, signed
+from harness.report.view import Block, between, grouped, plain, signed
 from harness.words import seeds_text
 
 if TYPE_CHECKING:
@@ -92,9 +92,9 @@ def _table(results: Results) -> dict[str, Any]:
     done = len({cell.row for cell in report.cells if cell.mean is not None})
     drawn = league_pictures(results)
     several = f", seed{'s' * (len(report.seeds) > 1)} {seeds}" if done else ""
-    by_reason: dict[str, list[str]] = defaultdict(list)
-    for row, reason in results.absent.items():
-        by_reason[plain(reason.removeprefix(f"`{row}` "))].append(row)
+    by_reason = grouped(
+        (plain(reason.removeprefix(f"`{row}` ")), row) for row, reason in results.absent.items()
+    )
     return {
         "id": table.id,
         "table": table,
@@ -261,22 +261,23 @@ def _name(results: Results) -> str:
 
 def _assumptions(shown: Sequence[Results]) -> list[Block]:
     """Return the settings by who sets them, each with its source and the tables it affects."""
-    tables: dict[tuple[str, str, str, str], list[str]] = {}
-    for found in shown:
-        for item in found.report.assumptions:
-            key = (item.group, item.name, item.value, item.source)
-            tables.setdefault(key, []).append(found.table.id)
+    tables = grouped((item, it.table.id) for it in shown for item in it.report.assumptions)
     planned = sum(bool(it.report.assumptions) for it in shown)
-    groups: dict[str, list[tuple[str, ...]]] = {name: [] for name in GROUPS}
-    for (group, setting, value, source), where in tables.items():
-        shared = "all" if len(where) == planned else ", ".join(where)
-        groups[group].append((plain(f"{setting} = {value}"), plain(source), shared))
-    head = ("setting", "why", "tables")
-    return [
-        Block(f"{GROUPS[name]}: {len(rows)} settings", (), head, tuple(rows))
-        for name, rows in groups.items()
-        if rows
-    ]
+    blocks = []
+    for group, title in GROUPS.items():
+        rows = [
+            (
+                plain(f"{item.name} = {item.value}"),
+                plain(item.source),
+                "all" if len(where) == planned else ", ".join(where),
+            )
+            for item, where in tables.items()
+            if item.group == group
+        ]
+        if rows:
+            head = ("setting", "why", "tables")
+            blocks.append(Block(f"{title}: {len(rows)} settings", (), head, tuple(rows)))
+    return blocks
 
 
 def _deviations(profile: Profile) -> list[Block]:
@@ -299,16 +300,16 @@ def _deviations(profile: Profile) -> list[Block]:
 
 
 def _where(entry: Deviation, profile: Profile) -> str:
-    found = [f"`{name}` {_value(*value_in(profile, name), profile)}" for name in entry.settings]
+    found = []
+    for name in entry.settings:
+        kind, value = value_in(profile, name)
+        said = view.setting_text(value) + " by default" * (kind == "default")
+        if kind == "absent":
+            said = f"not part of {profile.name}"
+        elif value in ((), []):
+            said = "set by each row"
+        found.append(f"`{name}` {said}")
     return "; ".join([*found, *(f"`{module}`" for module in entry.modules)])
-
-
-def _value(kind: str, value: Any, profile: Profile) -> str:
-    if kind == "absent":
-        return f"not part of {profile.name}"
-    if value in ((), []):
-        return "set by each row"
-    return view.setting_text(value) + (" by default" if kind == "default" else "")
 
 
 # --- Texts ---
