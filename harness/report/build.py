@@ -21,7 +21,7 @@ from harness.registry.profile import Profile, benchmark_of, lacking_rows, roles_
 from harness.registry.recipe import Online
 from harness.registry.schema import Row, Table, TrainingKind
 from harness.report.cells import cells_of, declared_cell
-from harness.report.controls import Controls, KnownControls, inadmissible
+from harness.report.controls import Controls, KnownControls, checked_runs, inadmissible
 from harness.report.facts import facts_of
 from harness.report.league import leagues_of
 from harness.report.model import (
@@ -74,7 +74,7 @@ def results_on(
     absent = lacking_rows(table, profile)
     # Of the table of controls, its own scores decide; of others, those of the store or published.
     controls = (
-        known.checked(table, runs.seeds, measured, absent)
+        checked_runs(table, profile, runs.seeds, measured, absent, known.accuracies)
         if table.controls
         else known.beside(cells)
     )
@@ -140,7 +140,6 @@ def published_results(table: Table, folder: Path, known: KnownControls) -> Resul
         report,
         known,
         measured,
-        lambda: report.facts,
         folder=folder,
         absent={row.id: NOT_PUBLISHED for row in table.rows if row.id not in shown},
     )

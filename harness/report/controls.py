@@ -41,10 +41,10 @@ class Controls:
     table: Table
     scores: RunScores
     checked: tuple[CheckedControl, ...]
-    runs: Mapping[tuple[str, str], str] = field(default_factory=dict)
-    """Fingerprints of the published ones' runs, as `fingerprints_of` returns them."""
     accuracies: Callable[[], Mapping[str, Scores]] = dict
     """Returns whether each reward model orders each held-out pair right, by row of their table."""
+    runs: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    """Fingerprints of the published ones' runs, as `fingerprints_of` returns them."""
 
     def why_not_better(self, needs: Manipulation) -> str | None:
         """Return why a reward model is not shown to be better than another, or None if it is."""
@@ -224,6 +224,7 @@ class KnownControls:
     ) -> None:
         self.profile, self.store = profile, store
         self._results_dir = published or results_dir()
+        self.accuracies = cache(self._accuracies)
         controls = declared.all_tables().get(declared.CONTROLS)
         self._table = None if controls is None else table_at(controls, profile)
 
@@ -256,7 +257,9 @@ class KnownControls:
             # Something that the profile names is not on this machine, so nothing can have run here.
             return None
         measured = {} if planned is None else read_scores(planned, store)
-        return self.checked(table, None, measured, lacking) if measured else None
+        if not measured:
+            return None
+        return checked_runs(table, profile, None, measured, lacking, self.accuracies)
 
     @cached_property
     def published(self) -> Controls | None:
@@ -265,21 +268,11 @@ class KnownControls:
         if table is None or not (folder / REPORT).is_file():
             return None
         report, measured = read_published(folder)
-        found = self.checked(table, report.seeds, measured, lacking_rows(table, profile))
+        lacking = lacking_rows(table, profile)
+        found = checked_runs(table, profile, report.seeds, measured, lacking, self.accuracies)
         return replace(found, runs=fingerprints_of(report.cells))
 
-    def checked(
-        self,
-        table: Table,
-        seeds: Sequence[int] | None,
-        measured: Measured,
-        lacking: Mapping[str, str],
-    ) -> Controls:
-        found = checked_runs(table, self.profile, seeds, measured, lacking)
-        return replace(found, accuracies=lambda: self._accuracies)
-
-    @cached_property
-    def _accuracies(self) -> Mapping[str, Scores]:
+    def _accuracies(self) -> dict[str, Scores]:
         found: dict[str, Scores] = {}
         for table in declared.all_tables().values():
             folder = self._results_dir / self.profile.name / table.id
@@ -299,6 +292,7 @@ def checked_runs(
     seeds: Sequence[int] | None,
     measured: Measured,
     lacking: Mapping[str, str],
+    accuracies: Callable[[], Mapping[str, Scores]] = dict,
 ) -> Controls:
     """Evaluate a table's controls; `lacking` says why rows cannot run.
 
@@ -318,4 +312,4 @@ def checked_runs(
             runs = [every.run(row, control.column) for row in control.compared]
             scores = at(shared_seeds(measured, runs, every.reads[control.column]) or every.seeds)
         checked.append(_checked(control, scores, {**lacking, **unmeasured}))
-    return Controls(table, every, tuple(checked))
+    return Controls(table, every, tuple(checked), accuracies)

@@ -60,4 +60,4 @@ class Results:
     @cached_property
     def facts(self) -> Sequence[RowFacts]:
         """What the stages of every row record besides scores: reading them takes a while."""
-        return self.read_facts()
+        return self.report.facts or self.read_facts()

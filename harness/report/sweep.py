@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
 
 from pydantic import ConfigDict, Field
 
@@ -165,49 +164,35 @@ def sweep_blocks(report: SweepReport, most: int | None = None) -> list[Block]:
 def _trial_block(report: SweepReport, trials: Sequence[SweepTrial], title: str) -> Block:
     head = ["trial", *map(setting, report.space)]
     head += [objective.label for objective in report.objectives]
-    rows = [
-        (
-            str(trial.number),
-            *(value_text(trial.params.get(path)) for path in report.space),
-            *_outcome(report, trial),
-            f"{trial.reused} / {trial.computed}",
-        )
-        for trial in trials
-    ]
+    rows = []
+    for trial in trials:
+        params = (value_text(trial.params.get(path)) for path in report.space)
+        outcome = ["failed" if trial.failure else trial.outcome]
+        outcome += [""] * (len(report.objectives) - 1)
+        if trial.values is not None:
+            outcome = [digits(trial.values[o.name]) for o in report.objectives]
+        stages = f"{trial.reused} / {trial.computed}"
+        rows.append((str(trial.number), *params, *outcome, stages))
     return Block(title, (), (*head, "stages reused / computed"), tuple(rows))
-
-
-def _outcome(report: SweepReport, trial: SweepTrial) -> list[str]:
-    if trial.values is not None:
-        return [digits(trial.values[o.name]) for o in report.objectives]
-    said = "failed" if trial.failure else trial.outcome
-    return [said, *([""] * (len(report.objectives) - 1))]
 
 
 def _winner_block(report: SweepReport) -> Block:
     title = "Result: the winner on the benchmarks"
-    seeds = ", ".join(map(str, report.result_seeds))
     if report.winner is None:
-        return Block(title, ("no trial is complete yet",), ("score",), ())
-    note = f"Trial {report.winner}, run anew with seeds {seeds} that no trial has seen; 95%."
+        return Block(title, ("no trial is complete yet",), ("score",))
     if not report.benchmarks:
-        return Block(title, (f"Trial {report.winner}: {NOT_RUN}",), ("score",), ())
-    rows = [
-        (
-            s.score,
-            _with_half(s.mean, s.ci_high),
-            "" if s.base is None else f"{s.base:.2f}",
-            _with_half(s.gain, s.gain_ci_high, "+"),
-        )
-        for s in report.benchmarks
-    ]
+        return Block(title, (f"Trial {report.winner}: {NOT_RUN}",), ("score",))
+    seeds = ", ".join(map(str, report.result_seeds))
+    note = f"Trial {report.winner}, run anew with seeds {seeds} that no trial has seen; 95%."
+    rows = []
+    for it in report.benchmarks:
+        own, gain = NOT_RUN, "the base recipe is the winner"
+        if it.mean is not None and it.ci_high is not None:
+            own = with_half(it.mean, it.ci_high, 2)
+        if it.gain is not None and it.gain_ci_high is not None:
+            gain = with_half(it.gain, it.gain_ci_high, 2, "+")
+        rows.append((it.score, own, "" if it.base is None else f"{it.base:.2f}", gain))
     return Block(title, (note,), ("score", "winner", "base recipe", "gain"), tuple(rows))
-
-
-def _with_half(mean: float | None, high: float | None, sign: Literal["", "+"] = "") -> str:
-    if mean is None or high is None:
-        return "the base recipe is the winner" if sign else NOT_RUN
-    return with_half(mean, high, 2, sign)
 
 
 def digits(value: float) -> str:

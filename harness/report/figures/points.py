@@ -28,7 +28,7 @@ from harness.registry.profile import benchmark_of
 from harness.report.cells import Failures, state_of
 from harness.report.figures.data import Floats, Found, PromptData, ScoreData, SeedPrompts, Stages
 from harness.report.model import State
-from harness.report.scores import Measured, Numbers, RunScores, read_wanted
+from harness.report.scores import Measured, RunScores, read_wanted
 from harness.report.view import signed
 from harness.runtime import Store
 from harness.statistics import spearman
@@ -108,13 +108,9 @@ def stored_scores(
 
 
 def score_points(data: ScoreData, points: Iterable[Point]) -> list[Point]:
-    points = list(points)
-    scores = RunScores(data.measured, data.seeds)
-    found = []
+    scores, found = RunScores(data.measured, data.seeds), []
     for point in points:
-        own = Numbers()
-        if point.run is not None:
-            own = scores.of_gain(point.run, point.baseline, point.score)
+        own = scores.of_gain(point.run, point.baseline, point.score)
         value, low, high = own.mean, own.ci_low, own.ci_high
         if point.quantity == "gain":
             value, low, high = own.gain, own.gain_ci_low, own.gain_ci_high

@@ -285,11 +285,10 @@ def assemble_figure(runs: FigureRuns, store: Store) -> FigureReport:
     assert isinstance(figure, AnyFigure)
     data: Data
     if (places := KINDS[figure.kind].places) is None:
-        data = stored_prompts(runs, store)
-        shown = prompt_points(figure, data)
+        data, known = stored_prompts(runs, store), list[Point]()
     else:
-        data, shown = points.stored_scores(runs, store, places)
-        shown = points.score_points(data, shown)
+        data, known = points.stored_scores(runs, store, places)
+    shown = points_of(figure, data, known)
     return FigureReport(
         figure=figure,
         profile=profile.name,

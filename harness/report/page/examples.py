@@ -122,28 +122,25 @@ def read_examples(path: Path) -> Examples | None:
         raise HarnessError(f"{path} has another form; publish the table again") from error
 
 
-def _shown_runs(table_runs: TableRuns, store: Store, *, online: bool) -> Iterator[tuple[str, Run]]:
-    """Yield the rows and complete runs of the first seed that examples are taken from."""
+def _lineages(table_runs: TableRuns, store: Store, *, online: bool) -> Iterator[Lineage]:
+    """Yield the examples of the complete runs of the first seed, each run under its first row."""
     left, _ = table_runs.table.main_place
-    rows, shown = sorted(table_runs.rows, key=lambda row: row.id != left), set()
+    rows, row_of = sorted(table_runs.rows, key=lambda row: row.id != left), dict[str, str]()
     for row, column in itertools.product(rows, table_runs.table.columns):
-        run = table_runs.runs[row.run_id(column), table_runs.seeds[0]]
+        row_of.setdefault(row.run_id(column), row.id)
+    for run_id, row_id in row_of.items():
+        run = table_runs.runs[run_id, table_runs.seeds[0]]
         of_eva = run.recipe.online is not None and run.recipe.online.prompts == "eva"
         evolves = of_eva if online else "evolve" in creator_stages(run)
-        if run.run_id in shown or run.recipe.is_online != online or not evolves:
+        if run.recipe.is_online != online or not evolves:
             continue
-        if all(store.status(stage.fingerprint) == "done" for stage in made_by(run)):
-            shown.add(run.run_id)
-            yield row.id, run
-
-
-def _lineages(table_runs: TableRuns, store: Store, *, online: bool) -> Iterator[Lineage]:
-    for row, run in _shown_runs(table_runs, store, online=online):
+        if any(store.status(stage.fingerprint) != "done" for stage in made_by(run)):
+            continue
         chains, rewarded, stages = _online(run, store) if online else _offline(run, store)
         for steps in chains:
             yield Lineage(
                 table=table_runs.table.id,
-                row=row,
+                row=row_id,
                 run=run.name,
                 rule=ONLINE_RULE if online else OFFLINE_RULE,
                 reward_model=str(rewarded.settings["reward_model"]),
