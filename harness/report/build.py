@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from harness.errors import HarnessError
 from harness.evaluation.calibration import states as calibration_states
+from harness.pipeline.runs import TableRuns, runnable
 from harness.project import calibrations_dir
 from harness.registry.documents import read_document, sources
 from harness.registry.profile import Profile, benchmark_of, lacking_rows, roles_of
@@ -42,9 +43,6 @@ from harness.report.reward_study import study_of
 from harness.report.scores import RunScores, read_scores
 from harness.report.view import grouped, plain, setting_text, state_words
 from harness.statistics import rank_agreement, sign_agreement
-
-if TYPE_CHECKING:
-    from harness.pipeline.runs import TableRuns
 
 NOT_PUBLISHED = "not published at this profile"
 
@@ -105,8 +103,6 @@ def results_on(
 
 def results_of(table: Table, seeds: Sequence[int], known: KnownControls) -> Results:
     """Return what a store has of a table, with all its rows, whether or not it can run."""
-    from harness.pipeline.runs import runnable
-
     runs, lacking = runnable(table, known.profile, seeds)
     if runs is None:
         return without_runs(table, known, lacking[table.rows[0].id], lacking)

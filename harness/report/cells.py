@@ -14,18 +14,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from harness.pipeline.algorithm import Run
+from harness.pipeline.runs import TableRuns
 from harness.registry.profile import Profile, benchmark_of
 from harness.registry.schema import Column, Row, Table
 from harness.report.model import Cell, State
 from harness.report.origin import makers_of, stage_summary
 from harness.report.scores import Measured, Numbers, RunScores
 from harness.runtime import Stage, Store
-
-if TYPE_CHECKING:
-    from harness.pipeline.algorithm import Run
-    from harness.pipeline.runs import TableRuns
 
 
 def cells_of(table_runs: TableRuns, store: Store, scores: RunScores) -> list[Cell]:

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from harness.errors import UserError
 from harness.pipeline.factory import SEED
+from harness.pipeline.runs import runnable
 from harness.project import results_dir
 from harness.registry import declared
 from harness.registry.claims import Claim, Manipulation
@@ -246,8 +247,6 @@ class KnownControls:
     @cached_property
     def stored(self) -> Controls | None:
         """The controls as the store decides them, each by the seeds that all of its rows have."""
-        from harness.pipeline.runs import runnable
-
         table, profile, store = self._table, self.profile, self.store
         if table is None or store is None or not (seeds := store.seeds()):
             return None

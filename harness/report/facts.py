@@ -13,8 +13,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import exp, log
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, cast
 
+from harness.pipeline.algorithm import Run
+from harness.pipeline.runs import TableRuns
 from harness.registry.objective import COSTS
 from harness.report.cells import Failures
 from harness.report.model import RowFacts
@@ -24,10 +26,6 @@ from harness.statistics import spearman
 from harness.statistics.distance import Bigrams, Mask, bigrams, jensen_shannon
 from harness.worlds.lookup import right_of, world_of
 from harness.worlds.stage_io import read_rows
-
-if TYPE_CHECKING:
-    from harness.pipeline.algorithm import Run
-    from harness.pipeline.runs import TableRuns
 
 Numbers = dict[str, float | None]
 """Facts of one seed; None if a stage does not record one."""

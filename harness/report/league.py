@@ -33,13 +33,11 @@ EARLY = 0.6
 
 def leagues_of(table: Table, rows: Collection[str], scores: RunScores) -> tuple[FoundLeague, ...]:
     """Return the leagues of a table, over those of its rows that are given."""
-    of_uniform = {it.uniform: [row.id for row in table.rows if row.baseline == it.uniform]
-                  for it in table.leagues}  # fmt: skip
-    return tuple(
-        _found(it, [it.uniform, *(row for row in of_uniform[it.uniform] if row in rows)], scores)
-        for it in table.leagues
-        if it.uniform in rows
-    )
+    found = []
+    for it in (league for league in table.leagues if league.uniform in rows):
+        others = (row.id for row in table.rows if row.baseline == it.uniform and row.id in rows)
+        found.append(_found(it, [it.uniform, *others], scores))
+    return tuple(found)
 
 
 def area(start: Scores, marks: Sequence[Scores]) -> Scores:

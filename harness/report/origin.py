@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from harness.pipeline.algorithm import Run
 from harness.pipeline.factory import reward_models_named
+from harness.pipeline.runs import FigureRuns, TableRuns
 from harness.report.model import Origin
 from harness.runtime import Stage, Store
 from harness.runtime.manifest import Manifest
 from harness.runtime.plan import inputs_first
-
-if TYPE_CHECKING:
-    from harness.pipeline.algorithm import Run
-    from harness.pipeline.runs import FigureRuns, TableRuns
 
 
 def origin_of(

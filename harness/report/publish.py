@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from harness.pipeline.runs import TableRuns
 from harness.registry.declared import all_tables
 from harness.registry.profile import benchmark_of
 from harness.report import reward_study
@@ -28,9 +28,6 @@ from harness.report.render import as_markdown
 from harness.report.results import Results
 from harness.report.scores import Numbers, RunScores, read_score_file, write_scores
 from harness.runtime import Stage, Store
-
-if TYPE_CHECKING:
-    from harness.pipeline.runs import TableRuns
 
 ANSWERS = "answers.parquet"
 

@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from harness.evaluation.calibration import Calibration
+from harness.pipeline.runs import TableRuns
 from harness.registry.claims import Claim
 from harness.registry.profile import Profile
 from harness.registry.schema import Table
@@ -16,10 +17,6 @@ from harness.report.model import Report, RowFacts, Verdict
 from harness.report.scores import Measured, RunScores
 from harness.report.verdicts import judge_all
 from harness.runtime import Store
-
-if TYPE_CHECKING:
-    from harness.evaluation.calibration import Calibration
-    from harness.pipeline.runs import TableRuns
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,8 @@ All are means of per-prompt values, which are published with the scores.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from harness.pipeline.factory import SEED
+from harness.pipeline.runs import TableRuns
 from harness.registry.profile import benchmark_of
 from harness.report import view
 from harness.report.cells import Failures
@@ -22,9 +21,6 @@ from harness.report.view import Block, between, signed, with_half
 from harness.runtime import Store
 from harness.statistics import ScoreMatrix, mean_interval, rank_correlation
 from harness.worlds import ACCURACY, BEST_OF_N
-
-if TYPE_CHECKING:
-    from harness.pipeline.runs import TableRuns
 
 CALLED = {"accuracy": "accuracy", "best_of_n": "best of {n}", "gain": "gain"}
 PAIRS = (("accuracy", "gain"), ("accuracy", "best_of_n"), ("best_of_n", "gain"))

@@ -13,6 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.errors import HarnessError
+from harness.pipeline.algorithm import Run
+from harness.pipeline.runs import TableRuns
 from harness.registry.profile import Profile, benchmark_of
 from harness.registry.schema import PROMPT_SCORES, Row, Table
 from harness.report.model import ReportColumn, ReportRow
@@ -21,9 +23,6 @@ from harness.statistics import NestedScores, ScoreMatrix, Scores, mean_interval,
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from harness.pipeline.algorithm import Run
-    from harness.pipeline.runs import TableRuns
 
 
 Key = tuple[str, int, str]

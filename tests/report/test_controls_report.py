@@ -273,7 +273,7 @@ def test_an_extra_run_at_one_seed_hides_no_control_of_the_store(
         write_scores(store, all_with, run, 3, ah_wr=wins)
     tables = {CONTROLS: all_with.table}
     monkeypatch.setattr("harness.report.controls.declared.all_tables", lambda: tables)
-    monkeypatch.setattr("harness.pipeline.runs.runnable", lambda *_: (all_with, {}))
+    monkeypatch.setattr("harness.report.controls.runnable", lambda *_: (all_with, {}))
     monkeypatch.setattr(Store, "seeds", lambda _: all_with.seeds)  # judges alone have none
     found = KnownControls(all_with.profile, store).beside()
     assert found is not None

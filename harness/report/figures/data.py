@@ -8,22 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from harness.pipeline.runs import FigureRuns, topics_stage
 from harness.registry.figures import RewardsFigure, SharesFigure, TopicsFigure
 from harness.report.cells import Failures
 from harness.report.model import State
 from harness.report.scores import Measured, read_score_file, write_columns, write_scores
 from harness.runtime import Stage, Store
 from harness.strict import Strict
+from harness.worlds import NO_TOPIC
+from harness.worlds.lookup import world_of
 from harness.worlds.stage_io import read_rows
-
-if TYPE_CHECKING:
-    from harness.pipeline.runs import FigureRuns
 
 Floats = NDArray[np.float64]
 
@@ -125,10 +125,6 @@ Data = ScoreData | PromptData
 
 
 def stored_prompts(runs: FigureRuns, store: Store) -> PromptData:
-    from harness.pipeline.runs import topics_stage
-    from harness.worlds import NO_TOPIC
-    from harness.worlds.lookup import world_of
-
     figure = runs.figure
     assert isinstance(figure, RewardsFigure | SharesFigure)
     shares = isinstance(figure, SharesFigure)

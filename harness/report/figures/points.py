@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 from pydantic import Field
 
 from harness.eva.informativeness import informativeness
+from harness.pipeline.runs import FigureRuns
 from harness.registry.figures import (
     CorrelationFigure,
     DensitiesFigure,
@@ -33,10 +34,8 @@ from harness.report.view import signed
 from harness.runtime import Store
 from harness.statistics import spearman
 from harness.strict import Strict
+from harness.worlds.lookup import world_of
 from harness.worlds.stage_io import read_rows
-
-if TYPE_CHECKING:
-    from harness.pipeline.runs import FigureRuns
 
 Quantity = Literal["gain", "mean", "share", "level", "reward", "rank correlation", "count"]
 
@@ -167,8 +166,6 @@ def ratings(runs: FigureRuns, figure: RatingsFigure, categories: Sequence[str]) 
 
 
 def _accuracy(ref: str, runs: FigureRuns) -> str:
-    from harness.worlds.lookup import world_of
-
     table, row = runs.places[ref]
     role = table.recipe_of(row, table.columns[0]).reward_model
     found = world_of(runs.profile).reward_model_accuracy(role)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, computed_field
 
+from harness.pipeline.runs import FigureRuns
 from harness.registry.figures import AnyFigure, CorrelationFigure, TopicsFigure
 from harness.registry.paper import the_paper
 from harness.registry.profile import benchmark_of
@@ -24,9 +25,6 @@ from harness.runtime.files import dumps
 from harness.statistics import mean_over_seeds, spearman
 from harness.strict import Strict
 from harness.words import counted
-
-if TYPE_CHECKING:
-    from harness.pipeline.runs import FigureRuns
 
 _HEAD_WIDTH = 14
 

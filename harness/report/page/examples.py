@@ -12,21 +12,19 @@ import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import ConfigDict, ValidationError
 
 from harness.errors import HarnessError
+from harness.pipeline.algorithm import Run
+from harness.pipeline.runs import TableRuns
 from harness.report.facts import creator_stages
 from harness.report.model import Part
 from harness.report.origin import made_by
 from harness.report.results import Results
 from harness.runtime import Stage, Store
 from harness.worlds.stage_io import read_rows
-
-if TYPE_CHECKING:
-    from harness.pipeline.algorithm import Run
-    from harness.pipeline.runs import TableRuns
 
 FILE = "examples.json"
 Rows = list[dict[str, Any]]

@@ -213,12 +213,9 @@ def holding(test: Measurable, margin: float | None) -> tuple[float, float]:
 def _claims(tables: Sequence[Results], verdicts: Iterable[Verdict]) -> list[dict[str, Any]]:
     """Return the claims of the tables, then of the figures; gains in one unit share an axis."""
     known = {it.table.id: it for it in tables}
-    declared = {claim.id: (claim, it.table.id) for it in tables for claim in it.table.claims}
-    declared |= {
-        claim.id: (claim, figure.table or "")
-        for figure in figure_claims().figures
-        for claim in figure.claims
-    }
+    own = [(it.table.id, it.table.claims) for it in tables]
+    own += [(figure.table or "", figure.claims) for figure in figure_claims().figures]
+    declared = {claim.id: (claim, table) for table, claims in own for claim in claims}
     lines: list[dict[str, Any]] = []
     of_unit: dict[str, list[Estimate]] = defaultdict(list)
     for verdict in verdicts:

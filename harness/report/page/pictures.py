@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from harness.pipeline.runs import plan_figure
 from harness.registry.declared import all_figures, natural
 from harness.registry.figures import Figure
 from harness.report.figures.drawing import figure_picture
@@ -22,8 +23,6 @@ def drawn_figures(
     figures: Iterable[Figure], tables: Sequence[Results], store: Store
 ) -> Iterator[Picture]:
     """Yield the figures of which all tables are there, and any number with their shared seeds."""
-    from harness.pipeline.runs import plan_figure
-
     known = {it.table.id: it for it in tables if it.runs is not None}
     declared = {name: it.table for name, it in known.items()}
     for figure in sorted(figures, key=lambda it: natural(it.id)):
