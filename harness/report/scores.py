@@ -7,9 +7,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from harness.errors import HarnessError
@@ -20,10 +22,6 @@ from harness.registry.schema import PROMPT_SCORES, Row, Table
 from harness.report.model import ReportColumn, ReportRow
 from harness.runtime import Store
 from harness.statistics import NestedScores, ScoreMatrix, Scores, mean_interval, paired_difference
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 
 Key = tuple[str, int, str]
 """Run id, seed, and score."""
@@ -163,9 +161,6 @@ def write_scores(measured: Measured, path: Path) -> None:
 
 def write_columns(path: Path, types: Mapping[str, type], rows: Sequence[tuple[Any, ...]]) -> None:
     """Write rows as a Parquet file, given the columns' types: `str`, `int`, or `float`."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     arrow = {str: pa.string(), int: pa.int64(), float: pa.float64()}
     columns = {
         name: pa.array([row[place] for row in rows], arrow[kind])
@@ -180,8 +175,6 @@ def read_score_file(path: Path) -> Measured:
 
 def read_values(path: Path, *keys: str) -> dict[Any, dict[str, float]]:
     """Read each prompt's value from a scores file, grouped by the columns `keys`."""
-    import pyarrow.parquet as pq
-
     names = [*keys, "prompt_id"]
     # Read text dictionary-encoded: there are a million rows but few distinct values. No threads:
     # a single stage's file has few rows, and they would make reading it five times slower.

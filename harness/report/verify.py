@@ -35,6 +35,7 @@ from harness.report.render import escape
 from harness.report.sweep import SWEEP
 from harness.runtime.files import sha256_of
 from harness.strict import Output
+from harness.worlds.freeze import freeze_of
 
 FINDINGS = "README.md"
 """The page on all that is published, in the results folder."""
@@ -110,8 +111,6 @@ def verify_findings(results_dir: Path) -> None:
 
 def verify_freeze(origins: Mapping[str, Any]) -> None:
     """Check that our worlds were frozen before an eva metric chose any prompts in them."""
-    from harness.worlds.freeze import freeze_of
-
     profiles = all_profiles()
     for name in dict.fromkeys(place.partition("/")[0] for place in origins):
         found = freeze_of(profiles[name]) if name in profiles else None

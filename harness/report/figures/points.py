@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
 import numpy as np
+import pyarrow.parquet as pq
 from pydantic import Field
 
 from harness.eva.informativeness import informativeness
@@ -174,8 +175,6 @@ def _accuracy(ref: str, runs: FigureRuns) -> str:
 
 def _categories(runs: FigureRuns, store: Store) -> dict[str, str]:
     """Return each prompt's category, from the first finished judge stage; empty while unknown."""
-    import pyarrow.parquet as pq
-
     figure = runs.figure
     if not isinstance(figure, RatingsFigure):
         return {}
