@@ -40,8 +40,7 @@ def publish(
     Of seeds that were published before, as `joined`, digests and examples are kept.
     """
     assert results.runs is not None
-    table_runs, store = results.runs
-    report = results.report.model_copy(update={"facts": tuple(results.facts)})
+    (table_runs, store), report = results.runs, results.whole_report
     measured = results.measured | reward_study.read_study(table_runs, store)
     stages: ByStep = stages_behind(table_runs, store)
     outputs: ByStep = outputs_behind(table_runs, store)

@@ -58,3 +58,7 @@ class Results:
     def facts(self) -> Sequence[RowFacts]:
         """What the stages of every row record besides scores: reading them takes a while."""
         return self.report.facts or self.read_facts()
+
+    @property
+    def whole_report(self) -> Report:
+        return self.report.model_copy(update={"facts": tuple(self.facts)})
