@@ -17,12 +17,19 @@ from harness.errors import HarnessError
 from harness.evaluation.calibration import states as calibration_states
 from harness.pipeline.runs import TableRuns, runnable
 from harness.project import calibrations_dir
+from harness.registry.claims import Claim
 from harness.registry.documents import read_document, sources
 from harness.registry.profile import Profile, benchmark_of, lacking_rows, roles_of
 from harness.registry.recipe import Online
 from harness.registry.schema import Row, Table, TrainingKind
 from harness.report.cells import cells_of, declared_cell
-from harness.report.controls import Controls, KnownControls, checked_runs, inadmissible
+from harness.report.controls import (
+    Controls,
+    KnownControls,
+    checked_runs,
+    inadmissible,
+    inadmissible_claims,
+)
 from harness.report.facts import facts_of
 from harness.report.league import leagues_of
 from harness.report.model import (
@@ -35,12 +42,14 @@ from harness.report.model import (
     ReportColumn,
     ReportRow,
     RowFacts,
+    Verdict,
 )
 from harness.report.origin import origin_of
 from harness.report.publication import read_published
 from harness.report.results import Results
 from harness.report.reward_study import study_of
 from harness.report.scores import RunScores, read_scores
+from harness.report.verdicts import judge_all
 from harness.report.view import grouped, plain, setting_text, state_words
 from harness.statistics import rank_agreement, sign_agreement
 
@@ -88,17 +97,30 @@ def results_on(
         assumptions=tuple(assumptions_of(runs)),
     )
     calibrated = calibration_states(profile, calibrations_dir())
-    return Results(
+    return _results(
         table,
-        profile,
-        report,
         known,
-        measured,
-        read_facts,
+        report,
+        measured=measured,
+        read_facts=read_facts,
         runs=(runs, store),
         absent=absent,
         calibrations={name: held for name, held in calibrated.items() if name in origin.judges},
     )
+
+
+def _results(table: Table, known: KnownControls, report: Report, **more: Any) -> Results:
+    """Return results whose claims are judged if the controls admit it.
+
+    Verdicts read this report, which lacks the rows that `with_all_rows` adds without numbers.
+    """
+
+    def judged(claims: Sequence[Claim], place: str) -> Sequence[Verdict]:
+        controls = known.beside(report.cells)
+        return judge_all(found, claims, place, inadmissible_claims(table, claims, controls))
+
+    found = Results(table, known.profile, report, judged, **more)
+    return found
 
 
 def results_of(table: Table, seeds: Sequence[int], known: KnownControls) -> Results:
@@ -130,12 +152,11 @@ def published_results(table: Table, folder: Path, known: KnownControls) -> Resul
     columns = [column.id for column in table.columns]
     if not shown <= known_rows or [column.id for column in report.columns] != columns:
         raise HarnessError(f"{folder} has other rows or columns; publish the table again")
-    return Results(
+    return _results(
         table,
-        known.profile,
-        report,
         known,
-        measured,
+        report,
+        measured=measured,
         folder=folder,
         absent={row.id: NOT_PUBLISHED for row in table.rows if row.id not in shown},
     )
@@ -151,7 +172,7 @@ def without_runs(
     empty = Report(
         **_declared(table, profile, (), ()), cells=(), summary=(), origin=Origin(judges=judges)
     )
-    return with_all_rows(Results(table, profile, empty, known, lacking=reason, absent=absent))
+    return with_all_rows(_results(table, known, empty, lacking=reason, absent=absent))
 
 
 def with_all_rows(results: Results) -> Results:

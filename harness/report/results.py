@@ -12,10 +12,8 @@ from harness.pipeline.runs import TableRuns
 from harness.registry.claims import Claim
 from harness.registry.profile import Profile
 from harness.registry.schema import Table
-from harness.report.controls import KnownControls, inadmissible_claims
 from harness.report.model import Report, RowFacts, Verdict
 from harness.report.scores import Measured, RunScores
-from harness.report.verdicts import judge_all
 from harness.runtime import Store
 
 
@@ -27,7 +25,8 @@ class Results:
     profile: Profile
     report: Report
     """The numbers; of a store, without facts."""
-    known: KnownControls
+    judge: Callable[[Sequence[Claim], str], Sequence[Verdict]]
+    """Returns the verdicts on claims about its rows; the place is their table or figure."""
     measured: Measured = field(default_factory=dict)
     read_facts: Callable[[], Sequence[RowFacts]] = tuple
     runs: tuple[TableRuns, Store] | None = None
@@ -45,13 +44,8 @@ class Results:
     def scores(self) -> RunScores:
         return RunScores(self.measured, self.report.seeds, self.report.rows, self.report.columns)
 
-    def judge(self, claims: Sequence[Claim], place: str) -> list[Verdict]:
-        """Return the verdicts on claims about its rows; the place is their table or figure."""
-        controls = self.known.beside(self.report.cells)
-        return judge_all(self, claims, place, inadmissible_claims(self.table, claims, controls))
-
     @cached_property
-    def verdicts(self) -> list[Verdict]:
+    def verdicts(self) -> Sequence[Verdict]:
         return self.judge(self.table.claims, self.table.id)
 
     @cached_property

@@ -23,7 +23,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from harness.registry.claims import (
     BestOf,
@@ -40,11 +39,9 @@ from harness.registry.claims import (
 )
 from harness.registry.schema import Table
 from harness.report.model import Estimate, Scale, Verdict, VerdictWord
+from harness.report.results import Results
 from harness.report.scores import ALPHA, POWER
 from harness.statistics import Interval, Scores, conjunction, holm, mean_interval, weighted_sum
-
-if TYPE_CHECKING:
-    from harness.report.results import Results
 
 ALL_ALIKE = "the rows compared all have one and the same score"
 NO_CHANCE = "the margin is the same for every prompt and seed, so that chance was not measured"

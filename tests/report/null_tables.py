@@ -20,7 +20,6 @@ from harness.extensions import SCORES
 from harness.registry.claims import Compare
 from harness.registry.declared import all_profiles
 from harness.registry.schema import PROMPT_SCORES, Table
-from harness.report.controls import KnownControls
 from harness.report.model import Cell, Report, ReportColumn, ReportRow, Verdict
 from harness.report.results import Results
 from harness.report.scores import Measured
@@ -135,8 +134,7 @@ def results_of(
         columns=tuple(map(ReportColumn.of, table.columns)), cells=tuple(cells),
     )  # fmt: skip
     profile = all_profiles()["micro"]
-    known = KnownControls(profile, None)
-    return Results(table, profile, report, known, measured, absent=absent or {})
+    return Results(table, profile, report, lambda *_: (), measured, absent=absent or {})
 
 
 def _results(table: Table, measured: Measured, seeds: int) -> Results:

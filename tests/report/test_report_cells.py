@@ -3,10 +3,12 @@
 import math
 import shutil
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import pytest
 from toy_identities import ToyWorld
 from toy_tables import (
+    CLAIM,
     DECLARATION,
     by_place,
     judge_of,
@@ -21,6 +23,7 @@ from toy_tables import (
 from harness.errors import HarnessError
 from harness.pipeline.runs import TableRuns
 from harness.report.blocks import summary_blocks
+from harness.report.build import with_all_rows
 from harness.report.model import Cell, ColumnSummary
 from harness.report.origin import origin_of
 from harness.report.view import facts
@@ -287,3 +290,12 @@ def test_the_report_says_whether_a_published_models_weights_were_verified(store:
     assert origin_of(runs, store, asked).reward_models == (f"{name} (weights: unverified)",)
     said = dict(facts(stored(runs, store)))["Reward model"]
     assert said == f"{name} (weights: unverified) (dpo-1, eva-uniform, eva-a_min)"
+
+
+def test_a_verdict_says_that_a_row_was_left_out_though_the_report_shows_it(store: Store) -> None:
+    runs = toy_runs(table=DECLARATION | {"claims": [CLAIM]})
+    few = stored(replace(runs, rows=runs.rows[:2]), store)
+    shown = with_all_rows(few)
+    assert [cell.row for cell in shown.report.of_column("ah_wr")] == runs.row_ids
+    (verdict,) = shown.verdicts
+    assert (verdict.word, verdict.reason) == ("not_run", "`eva-a_min` was not requested")
