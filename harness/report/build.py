@@ -232,7 +232,7 @@ def _power(
         if of_policy and cell.column == main.id and least is not None:
             found.setdefault(trainings[0], []).append(least)
     for training, every in found.items():
-        dose = None if controls is None else controls.dose_gain(training, main.reads, seeds)
+        dose = None if controls is None else controls.tripled.get((training, main.reads))
         least = median(every)
         yield Power(
             column=main.id, training=training, seeds=len(seeds), detectable=least, dose=dose

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache, cached_property, partial
 from itertools import pairwise
 from pathlib import Path
@@ -24,10 +24,10 @@ from harness.pipeline.runs import runnable
 from harness.project import results_dir
 from harness.registry import declared
 from harness.registry.claims import Claim, Manipulation
-from harness.registry.profile import Profile, benchmark_of, lacking_rows, table_at
+from harness.registry.profile import Profile, benchmark_of, table_at
 from harness.registry.schema import Control, Table, TrainingKind
 from harness.report.model import Cell, CheckedControl, ControlState
-from harness.report.publication import REPORT, read_published
+from harness.report.publication import REPORT, read_published, read_report
 from harness.report.scores import Measured, RunScores, read_scores, shared_seeds
 from harness.runtime import Store
 from harness.statistics import Scores, mean_interval
@@ -39,9 +39,9 @@ FEWEST_SEEDS = 3
 
 @dataclass(frozen=True)
 class Controls:
-    table: Table
-    scores: RunScores
     checked: tuple[CheckedControl, ...]
+    tripled: Mapping[tuple[TrainingKind, str], float]
+    """Gain of 3x human prompts over 1x, by kind of training and score."""
     accuracies: Callable[[], Mapping[str, Scores]] = dict
     """Returns whether each reward model orders each held-out pair right, by row of their table."""
     runs: Mapping[tuple[str, str], str] = field(default_factory=dict)
@@ -85,21 +85,6 @@ class Controls:
         if why is None and missing:
             why = f"controls not declared: {', '.join(missing)}"
         return None if why is None else f"whether choosing can be seen is not shown: {why}"
-
-    def dose_gain(self, training: TrainingKind, score: str, seeds: Sequence[int]) -> float | None:
-        """Return the gain of 3x human prompts over 1x, with these seeds if they have run."""
-        doses: dict[int, str] = {}
-        for control in self.table.controls:
-            if control.doses and control.training == training:
-                doses = dict(zip(control.doses, control.rows, strict=True))
-        column = next((c.id for c in self.table.columns if c.reads == score), "")
-        measured = self.scores.measured
-        runs = [self.scores.run(doses.get(dose), column) for dose in (3, 1)]
-        for known in (seeds, shared_seeds(measured, runs, score)):
-            more, less = (RunScores(measured, known).of_run(run, score) for run in runs)
-            if more is not None and less is not None:
-                return more.mean - less.mean
-        return None
 
 
 CHOOSING = "choose-"
@@ -266,10 +251,15 @@ class KnownControls:
         folder = self._results_dir / profile.name / (table.id if table else "")
         if table is None or not (folder / REPORT).is_file():
             return None
-        report, measured = read_published(folder)
-        lacking = lacking_rows(table, profile)
-        found = checked_runs(table, profile, report.seeds, measured, lacking, self.accuracies)
-        return replace(found, runs=fingerprints_of(report.cells))
+        # Not the scores, which take long to read: `verify` holds the report against them.
+        report = read_report(folder)
+        means = {(cell.row, cell.column): cell.mean for cell in report.cells}
+        tripled = tripled_prompts(
+            table, lambda rows, column: [means.get((r, column)) for r in rows]
+        )
+        return Controls(
+            report.controls, tripled, self.accuracies, runs=fingerprints_of(report.cells)
+        )
 
     def _accuracies(self) -> dict[str, Scores]:
         found: dict[str, Scores] = {}
@@ -304,11 +294,33 @@ def checked_runs(
     }
     at = cache(partial(RunScores.of_table, table, table.rows, measured=measured))
     every = at(tuple(sorted({seed for _, seed, _ in measured})) if seeds is None else tuple(seeds))
-    checked = []
+
+    def shared(rows: Sequence[str], column: str) -> RunScores:
+        runs = [every.run(row, column) for row in rows]
+        own = shared_seeds(measured, runs, every.reads[column]) if seeds is None else ()
+        return at(own) if own else every
+
+    def means(rows: Sequence[str], column: str) -> list[float | None]:
+        found = [shared(rows, column).of(row, column) for row in rows]
+        return [None if own is None else own.mean for own in found]
+
+    checked = [
+        _checked(it, shared(it.compared, it.column), {**lacking, **unmeasured})
+        for it in table.controls
+    ]
+    return Controls(tuple(checked), tripled_prompts(table, means), accuracies)
+
+
+def tripled_prompts(
+    table: Table, means: Callable[[Sequence[str], str], Sequence[float | None]]
+) -> dict[tuple[TrainingKind, str], float]:
+    """Return `Controls.tripled`, given what returns the mean scores of rows in a column."""
+    found: dict[tuple[TrainingKind, str], float] = {}
     for control in table.controls:
-        scores = every
-        if seeds is None:
-            runs = [every.run(row, control.column) for row in control.compared]
-            scores = at(shared_seeds(measured, runs, every.reads[control.column]) or every.seeds)
-        checked.append(_checked(control, scores, {**lacking, **unmeasured}))
-    return Controls(table, every, tuple(checked), accuracies)
+        rows = dict(zip(control.doses, control.rows, strict=True)) if control.doses else {}
+        if {1, 3} <= rows.keys():
+            for column in table.columns:
+                less, more = means((rows[1], rows[3]), column.id)
+                if less is not None and more is not None:
+                    found[control.training, column.reads] = more - less
+    return found

@@ -172,8 +172,13 @@ class Publication(Generic[Model]):
 
 def read_published(folder: Path) -> tuple[Report, Measured]:
     """Read a published table and its per-prompt scores, verifying their digests."""
+    return read_report(folder), read_score_file(folder / SCORES)
+
+
+def read_report(folder: Path) -> Report:
+    """Read a published table, verifying the digests of its files."""
     check_files(folder, (PAGE, REPORT, SCORES), "table")
-    return _read(TypeAdapter(Report), folder / REPORT, "table"), read_score_file(folder / SCORES)
+    return _read(TypeAdapter(Report), folder / REPORT, "table")
 
 
 def read_digests(folder: Path, what: str = "table") -> Digests:

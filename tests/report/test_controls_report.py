@@ -241,18 +241,17 @@ def test_a_control_of_the_store_is_decided_by_the_seeds_that_its_own_rows_have()
     }  # fmt: skip
 
 
-def test_the_dose_is_read_at_the_seeds_asked_or_those_that_both_doses_have() -> None:
+def test_the_gain_of_tripled_prompts_is_read_at_the_seeds_that_both_rows_have() -> None:
     """Of 3x seeds 0 to 4 have run, of 1x seeds 2 to 4."""
     scores = {k: own for k, own in measured(LEVELS).items() if k[0] != "dpo-h1" or k[1] > 1}
-    found = checked_runs(table(), MICRO, None, scores, {})
-    of_shared = checked_runs(table(), MICRO, (2, 3, 4), scores, {})
-    gain = of_shared.dose_gain("offline", "ah_wr", (2, 3, 4))
-    assert gain is not None
+    found = checked_runs(table(), MICRO, None, scores, {}).tripled
+    of_shared = checked_runs(table(), MICRO, (2, 3, 4), scores, {}).tripled
+    gain = of_shared["offline", "ah_wr"]
     assert gain == pytest.approx(6.0, abs=1.0)
-    assert found.dose_gain("offline", "ah_wr", (0, 1)) == gain
-    assert found.dose_gain("offline", "ah_wr", (2, 3)) not in (None, gain)
+    assert found["offline", "ah_wr"] == gain
+    assert checked_runs(table(), MICRO, (2, 3), scores, {}).tripled["offline", "ah_wr"] != gain
     none = {key: own for key, own in scores.items() if key[0] != "dpo-h1"}
-    assert checked_runs(table(), MICRO, None, none, {}).dose_gain("offline", "ah_wr", (0,)) is None
+    assert ("offline", "ah_wr") not in checked_runs(table(), MICRO, None, none, {}).tripled
 
 
 def test_an_extra_run_at_one_seed_hides_no_control_of_the_store(
