@@ -91,7 +91,7 @@ def results_on(
         summary=tuple(summarise(cells, scores)),
         study=study_of(runs, store, measured),
         leagues=leagues_of(table, runs.row_ids, scores),
-        **_sensitivity(table, cells, scores, controls),
+        **sensitivity(table, cells, scores, controls),
         failures=tuple(_failures(cells)),
         origin=origin,
         assumptions=tuple(assumptions_of(runs)),
@@ -201,7 +201,7 @@ def with_all_rows(results: Results) -> Results:
     return replace(results, report=report.model_copy(update=update))
 
 
-def _sensitivity(
+def sensitivity(
     table: Table, cells: Sequence[Cell], scores: RunScores, controls: Controls | None
 ) -> dict[str, Any]:
     """Return the report fields on what its table could have shown: controls and power."""

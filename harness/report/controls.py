@@ -251,7 +251,7 @@ class KnownControls:
         folder = self._results_dir / profile.name / (table.id if table else "")
         if table is None or not (folder / REPORT).is_file():
             return None
-        # Not the scores, which take long to read: `verify` holds the report against them.
+        # Not the scores, which take long to read: `verify` recomputes the report from them.
         report = read_report(folder)
         means = {(cell.row, cell.column): cell.mean for cell in report.cells}
         tripled = tripled_prompts(

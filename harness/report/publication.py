@@ -164,8 +164,9 @@ class Publication(Generic[Model]):
             if name not in known:
                 raise changed_file(folder / name, self.name)
         recomputed = self.recomputed(report, folder).model_dump(mode="json")
-        if place := first_difference(report.model_dump(mode="json"), recomputed):
-            where = f"{folder / REPORT}: {place}"
+        place = first_difference(report.model_dump(mode="json"), recomputed)
+        if place is not None:
+            where = f"{folder / REPORT}: {place or 'its fields'}"
             raise HarnessError(f"{where} cannot be recomputed from {file}; {again}")
         return report
 

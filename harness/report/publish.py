@@ -9,10 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from harness.pipeline.runs import TableRuns
-from harness.registry.declared import all_tables
-from harness.registry.profile import benchmark_of
+from harness.registry.declared import all_profiles, all_tables
+from harness.registry.profile import benchmark_of, lacking_rows, table_at
+from harness.registry.schema import Table
 from harness.report import reward_study
-from harness.report.build import summarise
+from harness.report.build import sensitivity, summarise
+from harness.report.controls import Controls, checked_runs
 from harness.report.league import league_pictures, leagues_of
 from harness.report.model import Report
 from harness.report.page.examples import FILE, Examples, examples_of, read_examples, write_examples
@@ -26,7 +28,7 @@ from harness.report.publication import (
 )
 from harness.report.render import as_markdown
 from harness.report.results import Results
-from harness.report.scores import Numbers, RunScores, read_score_file, write_scores
+from harness.report.scores import Measured, Numbers, RunScores, read_score_file, write_scores
 from harness.runtime import Stage, Store
 
 ANSWERS = "answers.parquet"
@@ -129,7 +131,23 @@ def recomputed(report: Report, folder: Path) -> Report:
         "leagues": leagues_of(table, rows, scores) if table and report.leagues else (),
         "study": None if study is None else reward_study.recomputed(study, measured),
     }
+    if table is not None and table.controls:
+        table = table_at(table, all_profiles()[report.profile])
+        again |= sensitivity(table, cells, scores, _controls(table, report, measured))
     return report.model_copy(update=again)
+
+
+def _controls(table: Table, report: Report, measured: Measured) -> Controls:
+    """Return how the controls come out, in the published words, of which some may be others now."""
+    profile = all_profiles()[report.profile]
+    lacking = lacking_rows(table, profile)
+    found = checked_runs(table, profile, report.seeds, measured, lacking)
+    said = {control.id: control.statement for control in report.controls}
+    checked = (
+        control.model_copy(update={"statement": said.get(control.id, control.statement)})
+        for control in found.checked
+    )
+    return replace(found, checked=tuple(checked))
 
 
 def table_extent(report: Report) -> IndexEntry:

@@ -21,6 +21,7 @@ from harness.report.publication import (
     read_index,
     write_index,
 )
+from harness.report.publish import TABLE
 from harness.report.scores import RunScores
 from harness.report.verify import FINDINGS, KINDS, verify, verify_findings, verify_freeze
 from harness.runtime.files import sha256_of
@@ -125,6 +126,39 @@ def test_a_row_or_a_seed_that_is_lost_is_named(
     write_index(results, {"micro/table90": again})
     with pytest.raises(HarnessError, match=lost):
         verify(results)
+
+
+def fail_a_control(report: dict[str, Any]) -> None:
+    control = next(it for it in report["controls"] if it["state"] == "passed")
+    control["state"] = "failed"
+
+
+def forget_a_control(report: dict[str, Any]) -> None:
+    del report["controls"][0]
+
+
+def forget_the_power(report: dict[str, Any]) -> None:
+    del report["power"]
+
+
+@pytest.mark.parametrize(
+    ("change", "lost"),
+    [
+        (fail_a_control, "controls / .*scarcity-offline / state"),
+        (forget_a_control, "controls"),
+        (forget_the_power, "its fields"),
+    ],
+)
+def test_what_the_controls_found_is_recomputed(
+    tmp_path: Path, change: Callable[[dict[str, Any]], None], lost: str
+) -> None:
+    """Whether other tables' verdicts count rests on what this report says."""
+    copy_published("laptop/controls", tmp_path)
+    folder = tmp_path / "laptop" / "controls"
+    TABLE.check(folder)
+    forge(folder, change)
+    with pytest.raises(HarnessError, match=f": {lost} cannot be recomputed from scores"):
+        TABLE.check(folder)
 
 
 def one_of_each() -> list[tuple[str, str]]:
