@@ -86,7 +86,9 @@ def _all_followed(prompt: str, answer: str) -> bool:
 def runtime_of(identity: str) -> Runtime:
     if files.has(identity):
         return EmbeddedRuntime()
-    return instructions.InstructionsRuntime() if tasks.has(identity) else HubRuntime()
+    if tasks.has(identity):
+        return instructions.InstructionsRuntime(resolve)
+    return HubRuntime()
 
 
 def resolve(identity: str) -> Path:

@@ -19,6 +19,8 @@ from harness.runtime.stage import StageContext
 from harness.worlds import stage_io
 from harness.worlds.embedded import files
 from harness.worlds.embedded.judge import complexity, quality
+from harness.worlds.instructions.creator import BY_POLICY, PolicyCreator
+from harness.worlds.instructions.tasks import VERSION
 from harness.worlds.lookup import resolve, runtime_of, world_of
 from harness.worlds.needs import Demand, Missing
 from harness.worlds.real import models, prompts
@@ -174,3 +176,10 @@ def test_prompts_evolved_at_once_are_counted_and_none_is_lost(tmp_path: Path) ->
     assert sorted(counted) == [1, 2, 3]
     with pytest.raises(HarnessError, match="evolving a prompt gave no result"):
         over(lambda prompt: None, [1])
+
+
+def test_a_policy_that_rewrites_instructions_may_be_of_another_world() -> None:
+    writer = files.card().identity("theta0")
+    settings = {"creator": f"{VERSION}/{BY_POLICY}", "writer": writer}
+    creator = runtime_of(settings["creator"]).evolver(settings).creator
+    assert creator == PolicyCreator(resolve(writer))

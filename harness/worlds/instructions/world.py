@@ -81,6 +81,11 @@ def _topic(prompt: str) -> str:
 
 
 class InstructionsRuntime(HubRuntime):
+    """Rewrites and judges by rule; a policy that helps may be of any world."""
+
+    def __init__(self, folder_of: Callable[[str], Path]) -> None:
+        self._folder_of = folder_of
+
     def human_prompts(self, settings: Mapping[str, Json]) -> dict[int, str]:
         return stage_io.drawn(settings, texts_of)
 
@@ -92,7 +97,7 @@ class InstructionsRuntime(HubRuntime):
             return Evolver(OwnCreator(own, why_unusable))
         method = str(settings["creator"]).rpartition("/")[2]
         if method == BY_POLICY:
-            return Evolver(PolicyCreator(self.resolve(str(settings["writer"]))))
+            return Evolver(PolicyCreator(self._folder_of(str(settings["writer"]))))
         return Evolver(RuleCreator(METHODS[method]))
 
     def questions(self, identity: str) -> Sequence[Item]:
@@ -141,7 +146,7 @@ class InstructionsRuntime(HubRuntime):
                 }
             scores += [(row["prompt_id"], what, value) for what, value in scored.items()]
         if "base" in ctx.settings:
-            logps = log_probabilities(self.resolve(str(ctx.settings["base"])), rows[:GUARDED])
+            logps = log_probabilities(self._folder_of(str(ctx.settings["base"])), rows[:GUARDED])
             scores += [
                 (row["prompt_id"], "logp", float(value))
                 for row, value in zip(rows, logps, strict=False)

@@ -95,7 +95,7 @@ POOL = tasks.identity_of("prompts", 60)
 
 
 def cut(seed: int, first: int, count: int, **more: Any) -> dict[int, str]:
-    return world.InstructionsRuntime().human_prompts(
+    return world.InstructionsRuntime(Path).human_prompts(
         {"source": POOL, "seed": seed, "first": first, "count": count, **more}
     )
 
@@ -176,8 +176,7 @@ def judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         identity = tasks.identity_of(benchmark, len(ANSWERS))
         settings = {"judge": tasks.JUDGE, "benchmark": identity, **settings}
         ctx = StageContext(settings, {"answers": folders[0]}, folders[1], 0)
-        monkeypatch.setattr(world.InstructionsRuntime, "resolve", lambda _, name: Path(name))
-        world.InstructionsRuntime().judge(ctx)
+        world.InstructionsRuntime(Path).judge(ctx)
         return ctx
 
     return judge
