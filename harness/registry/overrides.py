@@ -24,7 +24,7 @@ def overrides_of(profile: Profile, texts: Iterable[str]) -> dict[str, Any]:
         part, _, path = name.partition(".")
         if not equals or part != "profile" or not all(path.split(".")):
             raise UserError(f"--set {text}: write `profile.NAME=VALUE`")
-        if path in found:
+        if any(f"{path}.".startswith(f"{it}.") or f"{it}.".startswith(f"{path}.") for it in found):
             raise UserError(f"--set {name} is given twice: leave one out")
         try:
             found[path] = parse_yaml(value)

@@ -64,3 +64,7 @@ def test_a_mistake_is_one_sentence(text: str, said: str) -> None:
 def test_a_setting_is_given_once() -> None:
     with pytest.raises(UserError, match=r"profile\.x is given twice"):
         profile("profile.x=2", "profile.x=3")
+    for path in ("profile.training.dpo", "profile.training.dpo.beta"):
+        other = "profile.training.dpo.beta" if path.endswith("dpo") else "profile.training.dpo"
+        with pytest.raises(UserError, match=rf"--set {other} is given twice"):
+            profile(f"{path}=1", f"{other}=2")
