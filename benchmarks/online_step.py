@@ -24,8 +24,7 @@ from harness.pipeline.online_steps import online_stage
 from harness.pipeline.runs import plan_table
 from harness.pipeline.steps import prompts_stage
 from harness.quiet import silence
-from harness.registry.declared import find_table, load_tables
-from harness.registry.profile import find_profile, load_profiles
+from harness.registry.declared import named_profile, named_table
 from harness.runtime import StageContext
 from harness.selectors.stream import PromptStream
 
@@ -50,18 +49,17 @@ def main() -> None:
     steps = parser.parse_args().steps
     silence()
     torch.set_num_threads(1)
-    micro = find_profile(load_profiles(), "micro")
-    table = find_table(load_tables(), "table1")
-    run = plan_table(table, micro, [0], ["rloo-eva-1x"]).runs["rloo-eva-1x", 0]
+    table, _ = named_table("table1")
+    run = plan_table(table, named_profile("micro"), [0], ["rloo-eva-1x"]).runs["rloo-eva-1x", 0]
     prompts, online = run.iterations[0].prompts, run.iterations[0].policy
     spent: list[float] = []
-    feed = PromptStream.feed
+    finish_step = PromptStream.finish_step
 
-    def feeding(stream: PromptStream, rewards: Any, score: Callable[..., Any]) -> Any:
+    def finishing(stream: PromptStream, rewards: Any, roll_out: Callable[..., Any]) -> Any:
         # The rollouts of rewrites happen inside and are taken off again.
-        return feed(stream, rewards, timed(score, spent, sign=-1))
+        return finish_step(stream, rewards, timed(roll_out, spent, sign=-1))
 
-    PromptStream.feed = timed(feeding, spent)  # type: ignore[method-assign]
+    PromptStream.finish_step = timed(finishing, spent)  # type: ignore[method-assign]
     PromptStream.draw = timed(PromptStream.draw, spent)  # type: ignore[method-assign]
     with tempfile.TemporaryDirectory() as scratch:
         folders = [Path(scratch) / name for name in ("prompts", "online")]

@@ -32,6 +32,7 @@ from transformers import (
 
 from harness.models import reader
 from harness.models.loading import fastest_device
+from harness.models.reader import Answered
 from harness.models.reward_model import load_reward_model, score
 from harness.quiet import silence
 
@@ -134,12 +135,13 @@ def main() -> None:
 
 def timed(model: Any, texts: Any, batch: int) -> tuple[dict[str, float], Any]:
     """Score once; return how fast, with how much padding, and the rewards."""
-    sequences = [encoded.tokens for encoded in model.encode(texts)]
+    rows = [Answered(said[:-1], (said[-1]["content"],)) for said in texts]
+    sequences = [encoded.tokens for encoded in model.encode(rows)]
     batches = list(reader.batches_by_length(sequences, batch, reader.BATCH_TOKENS))
     tokens = sum(map(len, sequences))
     padded = sum(len(b) * max(len(sequences[i]) for i in b) for b in batches)
     start = time.perf_counter()
-    rewards = score(model, texts, batch_size=batch)
+    rewards, _ = score(model, texts, batch_size=batch)
     seconds = time.perf_counter() - start
     told = {
         "completions_per_s": round(len(texts) / seconds, 2),

@@ -49,7 +49,7 @@ class Completion:
     n_tokens: int
     """Number of tokens sampled, excluding the end-of-turn token."""
     ids: tuple[int, ...] = field(default=(), compare=False, repr=False)
-    """The tokens, including the one that ended the turn; empty if an engine sampled them."""
+    """The tokens, including the one that ended the turn; empty from a server or a file."""
 
 
 def load_policy(path: Path) -> Checkpoint:
