@@ -33,7 +33,6 @@ from trl import DPOTrainer
 from harness import quiet
 from harness.pipeline.algorithm import Planner
 from harness.pipeline.factory import engine_of
-from harness.pipeline.steps import FUNCTIONS
 from harness.registry.declared import load_tables
 from harness.registry.profile import Profile, load_profiles, table_at
 from harness.runtime import Plan, Store
@@ -89,7 +88,7 @@ def harness(profile: Profile, scratch: Path) -> tuple[float, float, int]:
     recipe = table.recipe_of(table.row("dpo-1"), table.columns[0])
     run = Planner(world_of(profile)).run("dpo-h1", recipe, 0)
     store, plan = Store(scratch / "store"), Plan(run.targets)
-    engine_of(profile, store, FUNCTIONS, scratch / "logs", plan.stages, jobs=1).run(plan)
+    engine_of(profile, store, scratch / "logs", plan.stages, jobs=1).run(plan)
     wall = {stage: store.manifest(stage.fingerprint)["wall_s"] for stage in plan.stages}
     [answering] = [stage for stage in plan.stages if stage.kind == "generate"]
     rows = pq.read_table(

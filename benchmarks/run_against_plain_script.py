@@ -32,7 +32,6 @@ from harness import quiet
 from harness.eva.evolving import Prompt, evolve
 from harness.pipeline.algorithm import Planner
 from harness.pipeline.factory import engine_of
-from harness.pipeline.steps import FUNCTIONS
 from harness.registry.declared import load_tables
 from harness.registry.profile import load_profiles
 from harness.runtime import Plan, Store
@@ -164,7 +163,7 @@ def harness(scratch: Path) -> tuple[float, float]:
     recipe = table.recipe_of(table.row("eva-a_min"), table.columns[0])
     run = Planner(ASSETS).run("dpo-eva-a_min", recipe, 0)
     store, plan = Store(scratch / "store"), Plan(run.targets)
-    engine = engine_of(PROFILE, store, FUNCTIONS, scratch / "logs", plan.stages, jobs=1)
+    engine = engine_of(PROFILE, store, scratch / "logs", plan.stages, jobs=1)
     start = time.monotonic()
     engine.run(plan)
     wall = time.monotonic() - start
