@@ -29,8 +29,8 @@ def _address(one: Request, sampling: Sampling) -> str:
     return hashlib.sha256(json.dumps(asked).encode()).hexdigest()
 
 
-class Solver(ExitStack):
-    """Samples a policy's answers to conversations, keeps them in a folder, and ends its engine.
+class Solver:
+    """Samples a policy's answers to conversations, and keeps them in a folder.
 
     Counts the prompts `asked` so far, those `shortened` (the context left less than
     `max_new_tokens`), and those `left_out` (the prompt alone fills the context).
@@ -39,13 +39,20 @@ class Solver(ExitStack):
     def __init__(
         self, folder: Path, start: Start, keep: Path, max_length: int | None = None
     ) -> None:
-        super().__init__()
         self.asked = 0
         self.shortened = self.left_out = 0
         self._renderer = Renderer(folder, max_length)
         self._start = start
         self._kept = ReplyCache(keep)
         self._engine: SolverEngine | None = None
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Solver:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._engine = None
+        self._stack.close()
 
     def generate(
         self,
@@ -83,7 +90,7 @@ class Solver(ExitStack):
         on_progress(len(found))
         if len(found) < len(requests):
             if self._engine is None:
-                self._engine = self.enter_context(self._start(self._renderer))
+                self._engine = self._stack.enter_context(self._start(self._renderer))
             self._engine.generate(requests, sampling, deliver, frozenset(found))
         return [found.get(position, []) for position in range(len(conversations))]
 
