@@ -10,7 +10,7 @@ from pathlib import Path
 
 from harness.pipeline.runs import TableRuns
 from harness.registry.declared import all_profiles, all_tables
-from harness.registry.profile import benchmark_of, lacking_rows, table_at
+from harness.registry.profile import Profile, benchmark_of, lacking_rows, table_at
 from harness.registry.schema import Table
 from harness.report import reward_study
 from harness.report.build import sensitivity, summarise
@@ -132,14 +132,15 @@ def recomputed(report: Report, folder: Path) -> Report:
         "study": None if study is None else reward_study.recomputed(study, measured),
     }
     if table is not None and table.controls:
-        table = table_at(table, all_profiles()[report.profile])
-        again |= sensitivity(table, cells, scores, _controls(table, report, measured))
+        profile = all_profiles()[report.profile]
+        table = table_at(table, profile)
+        controls = _controls(table, profile, report, measured)
+        again |= sensitivity(table, cells, scores, controls)
     return report.model_copy(update=again)
 
 
-def _controls(table: Table, report: Report, measured: Measured) -> Controls:
+def _controls(table: Table, profile: Profile, report: Report, measured: Measured) -> Controls:
     """Return how the controls come out, in the published words, of which some may be others now."""
-    profile = all_profiles()[report.profile]
     lacking = lacking_rows(table, profile)
     found = checked_runs(table, profile, report.seeds, measured, lacking)
     said = {control.id: control.statement for control in report.controls}
