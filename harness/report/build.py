@@ -91,7 +91,7 @@ def results_on(
         summary=tuple(summarise(cells, scores)),
         study=study_of(runs, store, measured),
         leagues=leagues_of(table, runs.row_ids, scores),
-        **sensitivity(table, cells, scores, controls),
+        **sensitivity(table, cells, scores.seeds, controls),
         failures=tuple(_failures(cells)),
         origin=origin,
         assumptions=tuple(assumptions_of(runs)),
@@ -202,7 +202,7 @@ def with_all_rows(results: Results) -> Results:
 
 
 def sensitivity(
-    table: Table, cells: Sequence[Cell], scores: RunScores, controls: Controls | None
+    table: Table, cells: Sequence[Cell], seeds: Sequence[int], controls: Controls | None
 ) -> dict[str, Any]:
     """Return the report fields on what its table could have shown: controls and power."""
     why = inadmissible(table, controls)
@@ -215,7 +215,7 @@ def sensitivity(
         "inadmissible": "; ".join(dict.fromkeys(why.values())) or None,
         "inadmissible_choosing": "; ".join(dict.fromkeys(filter(None, of_choosing))) or None,
         "controls": tuple(control for control in checked if control.training in rests),
-        "power": tuple(_power(table, cells, scores.seeds, controls)),
+        "power": tuple(_power(table, cells, seeds, controls)),
     }
 
 

@@ -131,11 +131,11 @@ def recomputed(report: Report, folder: Path) -> Report:
         "leagues": leagues_of(table, rows, scores) if table and report.leagues else (),
         "study": None if study is None else reward_study.recomputed(study, measured),
     }
-    if table is not None and table.controls:
-        profile = all_profiles()[report.profile]
+    profile = all_profiles().get(report.profile)
+    if table is not None and table.controls and profile is not None:
         table = table_at(table, profile)
         controls = _controls(table, profile, report, measured)
-        again |= sensitivity(table, cells, scores, controls)
+        again |= sensitivity(table, cells, report.seeds, controls)
     return report.model_copy(update=again)
 
 

@@ -5,7 +5,7 @@ No model or training library is needed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,9 +14,10 @@ from harness.registry.declared import CONTROLS, all_profiles, all_tables
 from harness.registry.paper import the_paper
 from harness.registry.profile import table_at
 from harness.report.answer import answer_to
-from harness.report.build import published_tables
+from harness.report.build import published_tables, sensitivity
+from harness.report.controls import KnownControls
 from harness.report.figures.published import FIGURE
-from harness.report.model import Count
+from harness.report.model import Count, Report
 from harness.report.publication import (
     ARCHIVED,
     DIGESTS,
@@ -27,6 +28,7 @@ from harness.report.publication import (
     Publication,
     archived_entry,
     files_below,
+    first_difference,
     read_digests,
     read_index,
 )
@@ -71,6 +73,7 @@ def verify(results_dir: Path) -> Verified:
     if not index:
         raise HarnessError(f"nothing is published in {results_dir}; publish something first")
     reports = {place: _verified(results_dir, place, entry) for place, entry in index.items()}
+    verify_controls(results_dir, [it for it in reports.values() if isinstance(it, Report)])
     verify_findings(results_dir)
     places: dict[str, list[str]] = {kind: [] for kind in (*KINDS, ARCHIVED)}
     for place, entry in index.items():
@@ -86,6 +89,31 @@ def verify(results_dir: Path) -> Verified:
         archived=tuple(places[ARCHIVED]),
         not_covered=_not_covered(results_dir, index),
     )
+
+
+def verify_controls(results_dir: Path, reports: Collection[Report]) -> None:
+    """Check that tables say of the controls, and of what they admit, what the published ones do.
+
+    Published controls of other runs than the table's say nothing of it.
+    """
+    names = {report.profile for report in reports} & all_profiles().keys()
+    known = {name: KnownControls(all_profiles()[name], None, results_dir) for name in names}
+    for report in reports:
+        table, name = all_tables().get(report.table), report.profile
+        if table is None or table.controls or name not in known:
+            continue
+        controls = known[name].beside(report.cells)
+        if controls is None:
+            continue
+        own = table_at(table, known[name].profile)
+        said = sensitivity(own, report.cells, report.seeds, controls)
+        again = report.model_copy(update=said).model_dump(mode="json")
+        place = first_difference(report.model_dump(mode="json"), again)
+        if place is not None:
+            raise HarnessError(
+                f"{results_dir / name / report.table / REPORT}: {place or 'its fields'} is not "
+                f"what the published {name}/{CONTROLS} give; publish `{report.table}` again"
+            )
 
 
 def verify_findings(results_dir: Path) -> None:

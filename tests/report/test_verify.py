@@ -23,7 +23,14 @@ from harness.report.publication import (
 )
 from harness.report.publish import TABLE
 from harness.report.scores import RunScores
-from harness.report.verify import FINDINGS, KINDS, verify, verify_findings, verify_freeze
+from harness.report.verify import (
+    FINDINGS,
+    KINDS,
+    verify,
+    verify_controls,
+    verify_findings,
+    verify_freeze,
+)
 from harness.runtime.files import sha256_of
 
 
@@ -159,6 +166,50 @@ def test_what_the_controls_found_is_recomputed(
     forge(folder, change)
     with pytest.raises(HarnessError, match=f": {lost} cannot be recomputed from scores"):
         TABLE.check(folder)
+
+
+def admit_everything(report: dict[str, Any]) -> None:
+    del report["inadmissible"]
+
+
+@pytest.mark.parametrize(
+    ("change", "lost"),
+    [
+        (fail_a_control, "controls / .*scarcity-offline / state"),
+        (forget_the_power, "its fields"),
+        (admit_everything, "its fields"),
+    ],
+)
+def test_what_a_table_says_of_the_controls_is_what_these_say(
+    tmp_path: Path, change: Callable[[dict[str, Any]], None], lost: str
+) -> None:
+    for name in ("controls", "table2"):
+        copy_published(f"laptop/{name}", tmp_path)
+    folder = tmp_path / "laptop" / "table2"
+    as_published = TABLE.read(folder)
+    verify_controls(tmp_path, [as_published])
+    forge(folder, change)
+    changed = TABLE.read(folder)
+    with pytest.raises(HarnessError, match=f"{lost} is not what the published laptop/controls"):
+        verify_controls(tmp_path, [changed])
+    # Controls of other runs, or none at all, say nothing of the table.
+    cells = [
+        cell.model_copy(update={"runs": tuple(f"{run}0" for run in cell.runs)})
+        for cell in changed.cells
+    ]
+    verify_controls(tmp_path, [changed.model_copy(update={"cells": tuple(cells)})])
+    shutil.rmtree(tmp_path / "laptop" / "controls")
+    verify_controls(tmp_path, [changed])
+
+
+def test_controls_of_a_profile_that_is_not_declared_here_are_read_as_published(
+    tmp_path: Path,
+) -> None:
+    """A user's own profile is in a file that `verify` is not given."""
+    copy_published("laptop/controls", tmp_path)
+    folder = tmp_path / "laptop" / "controls"
+    forge(folder, lambda report: report.update(profile="mine"))
+    TABLE.check(folder)
 
 
 def one_of_each() -> list[tuple[str, str]]:
