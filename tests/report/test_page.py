@@ -151,3 +151,13 @@ def test_the_first_screen_shows_each_claim_in_points_beside_its_verdict(store: S
     assert html.index('class="answer"') < html.index('id="claims"') < html.index('id="tables"')
     ids = {attributes.get("id") for _, attributes, _ in Page(html).elements}
     assert {"table90", "table90/eva-a_min", "table90/eva-a_min/ah_wr"} <= ids
+
+
+def test_names_in_the_answer_are_set_as_code(store: Store) -> None:
+    """The toy profile has no benchmark for the claim's column."""
+    claim = CLAIM | {"test": CLAIM["test"] | {"column": "gsm8k"}}
+    runs = toy_runs(table=DECLARATION | {"claims": [claim]})
+    write_all(store, runs)
+    answer = page_of(runs, store).partition('<div class="answer">')[2].partition("</div>")[0]
+    assert "<code>gsm8k</code>" in answer
+    assert "`" not in answer
