@@ -1,6 +1,5 @@
-"""Laws of the controls: what each changes, and nothing else; and real small runs of all of them."""
+"""Laws of the controls: what each changes, and nothing else."""
 
-import computing
 import pytest
 from build_micro import best_known_topics
 from computing import evolve_of, of
@@ -10,14 +9,12 @@ from harness.pipeline.algorithm import Run
 from harness.pipeline.runs import TableRuns, plan_table
 from harness.registry.profile import Profile, table_unsupported
 from harness.registry.schema import Table
-from harness.runtime import Plan, Stage, Store
+from harness.runtime import Plan, Stage
 from harness.worlds.embedded import files
 from harness.worlds.embedded.choosing import names_of
 from harness.worlds.embedded.texts import TOPIC_OF
 from harness.worlds.lookup import runtime_of, world_of
-from harness.worlds.stage_io import read_prompts
 
-X = 24
 WHO = ("uniform", "oracle", "worst", "shuffled")
 
 pytestmark = pytest.mark.usefixtures("shipped_world")
@@ -33,31 +30,10 @@ def whole(micro: Profile, table: Table) -> TableRuns:
     return plan_table(table, micro, (0,))
 
 
-@pytest.fixture(scope="module")
-def small(micro: Profile, table: Table) -> TableRuns:
-    """The rows in which nobody chooses, with 24 prompts an iteration and two answers each."""
-    names = [row.id for row in table.rows if row.id.rpartition("-")[2] not in WHO]
-    profile = computing.small(micro, X, benchmarks=micro.benchmarks)
-    return plan_table(table, profile, (0,), names)
-
-
-@pytest.fixture(scope="module")
-def store(small: TableRuns, tmp_path_factory: pytest.TempPathFactory) -> Store:
-    """Of the small runs what is read here."""
-    online = (of(small, row).training for row in ("rloo-1x-again", "rloo-matched"))
-    targets = [of(small, "dpo-flat").iterations[0].pairs, prompts_of(of(small, "dpo-matched"))]
-    folder = tmp_path_factory.mktemp("work")
-    return computing.compute(folder, *targets, *(stage for run in online for stage in run))
-
-
-def prompts_of(run: Run, part: int = 0) -> Stage:
-    """The stage that draws the prompts of a run, or of a segment of one that is online."""
-    (found,) = [s for s in Plan([run.iterations[part].prompts]) if s.kind == "prompts"]
+def prompts_of(run: Run) -> Stage:
+    """The stage that draws the first iteration's prompts of a run."""
+    (found,) = [s for s in Plan([run.iterations[0].prompts]) if s.kind == "prompts"]
     return found
-
-
-def texts(store: Store, stage: Stage) -> list[str]:
-    return [row["prompt"] for row in read_prompts(store.open(stage.fingerprint))]
 
 
 def test_no_row_is_eva_and_every_row_stands_in_a_control(table: Table) -> None:

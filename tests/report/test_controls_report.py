@@ -50,16 +50,13 @@ def table() -> Table:
 
 
 def measured(
-    levels: Mapping[str, float],
-    noise: float = 1.0,
-    seed: int = 0,
-    exact: Mapping[str, float] = LEVELS,
+    levels: Mapping[str, float], noise: float = 1.0, exact: Mapping[str, float] = LEVELS
 ) -> Measured:
     """Return scores of every row, DPO's and RLOO's alike, around levels by the end of its id.
 
     What is wholly right stays as it is in a world where prompts matter, unless told.
     """
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     found: Measured = {}
     for row, root in itertools.product(table().rows, SEEDS):
         for column, by_row in (("ah_wr", levels), ("ah_exact", exact)):

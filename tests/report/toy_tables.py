@@ -123,13 +123,13 @@ def stored(runs: TableRuns, store: Store) -> Results:
     return stored_results(runs, KnownControls(runs.profile, store))
 
 
-def write_prompts(store: Store, runs: TableRuns, evolved: str = "now sort 3 1 2") -> None:
+def write_prompts(store: Store, runs: TableRuns) -> None:
     """Write the prompts and pairs of every run, and the answers to the pairwise benchmarks."""
     for stage in Plan(runs.targets):
         if stage.kind == "prompts":
             write_files(store, stage, prompts=[{"prompt": "sort 3 1 2"}])
         elif stage.kind in ("pair", "mix"):
-            text = evolved if stage.kind == "mix" else "sort 3 1 2"
+            text = "now sort 3 1 2" if stage.kind == "mix" else "sort 3 1 2"
             pair = {"prompt": text, "reward_rejected": 0.0, "reward_chosen": 1.0}
             write_files(store, stage, pairs=[pair])
         elif stage.kind == "answer":
