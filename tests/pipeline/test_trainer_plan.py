@@ -2,7 +2,6 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -51,19 +50,6 @@ def chain(planner: Planner, *arms: str, seed: int = 0) -> Run:
 def distinct(runs: TableRuns | Run) -> dict[str, Stage]:
     """The distinct stages behind runs, by fingerprint."""
     return {stage.fingerprint: stage for stage in Plan(runs.targets)}
-
-
-def strings(value: object) -> Iterator[str]:
-    """Every string in a JSON value, keys included."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            yield key
-            yield from strings(item)
-    elif isinstance(value, list):
-        for item in value:
-            yield from strings(item)
 
 
 def test_table_4_over_three_seeds_takes_27_trainings_and_354_stages(planned: TableRuns) -> None:
@@ -185,24 +171,6 @@ def test_a_hyperparameter_makes_new_what_is_downstream_of_it_and_nothing_else(
         "annotate": 1,
         "pair": 1,
     }
-
-
-def test_identities_name_bytes_and_no_places(planned: TableRuns) -> None:
-    """No setting holds a path: identities are `version/name@digest`, other strings are words."""
-    found = {text for stage in distinct(planned).values() for text in strings(stage.settings)}
-    identities = {text for text in found if "/" in text}
-    names = {text.partition("@")[0] for text in identities}
-    assert names == {
-        "micro-4/theta0",
-        "micro-4/rm_pointwise",
-        "micro-4/prompts",
-        "micro-4/arena_hard",
-        "micro-4/alpaca_eval",
-        "micro-4/mt_bench",
-        "micro-4/evol_instruct",
-        "micro-4/oracle",
-    }
-    assert not any(str(files.folder()) in text or "\\" in text for text in found)
 
 
 def test_the_same_world_elsewhere_is_the_same_and_another_policy_keeps_the_prompts_alone(
