@@ -1,4 +1,4 @@
-"""Each selector against steps of its formula that were worked out by hand."""
+"""Each selector against steps of its formula that were worked out by hand, and the buffer."""
 
 import ast
 import json
@@ -17,6 +17,7 @@ from harness import selectors
 from harness.errors import HarnessError
 from harness.eva.evolving import Prompt, Rewrite, evolve
 from harness.extensions import SELECTORS
+from harness.selectors.eva import Eva, Parents, StreamSettings, choose
 from harness.selectors.remembering import (
     ACCEL,
     PCL,
@@ -30,6 +31,7 @@ from harness.selectors.remembering import (
 )
 from harness.selectors.screening import DAPO, GRESO, LILO, SFL, SPEED, Band, Ranked, Uniform
 from harness.selectors.selector import (
+    Buffer,
     BufferEntry,
     Context,
     Group,
@@ -433,6 +435,116 @@ def test_a_selector_that_gives_too_few_prompts_is_named() -> None:
     run = PromptStream(Selector(), Pool(prompts(2), 0), 0, minibatch=4)
     with pytest.raises(HarnessError, match="needs 4 prompts and the selector gives 2"):
         run.draw()
+
+
+SET = prompts(4)
+REWARDS = [[0.0, 1.0], [0.0, 4.0], [2.0, 2.0], [1.0, 4.0]]  # A*_min of 1, 4, 0 and 3
+
+
+def test_the_greedy_creator_takes_the_largest_gaps_in_their_order() -> None:
+    creator = Parents("a_min", 3, sampling="greedy")
+    groups, chosen = choose(creator, SET, REWARDS, np.random.default_rng(0))
+    assert [group.value for group in groups] == [1.0, 4.0, 0.0, 3.0]
+    assert names(chosen) == ["h1", "h3", "h0"]
+    # Min-max: 1/4, 1, 0, 3/4, with sum 2.
+    np.testing.assert_allclose(creator.chances(groups), [0.125, 0.5, 0.0, 0.375])
+
+
+def test_weighted_draws_leave_out_what_has_no_weight_and_follow_the_weights() -> None:
+    creator, first = Parents("a_min", 1), []
+    for seed in range(2000):
+        _, (drawn,) = choose(creator, SET, REWARDS, np.random.default_rng(seed))
+        first.append(drawn.prompt_id)
+    shares = [first.count(name) / len(first) for name in ("h0", "h1", "h2", "h3")]
+    assert shares[2] == 0
+    np.testing.assert_allclose(shares, [0.125, 0.5, 0.0, 0.375], atol=0.04)  # 3.5 standard errors
+
+
+def test_a_shuffled_creator_keeps_the_values_and_loses_whose_they_are() -> None:
+    creator = Parents("a_min", 1, sampling="greedy", shuffled=True)
+    best = []
+    for seed in range(400):
+        groups, (chosen,) = choose(creator, SET, REWARDS, np.random.default_rng(seed))
+        assert sorted(group.value for group in groups) == [0.0, 1.0, 3.0, 4.0]
+        best.append(chosen.prompt_id)
+    counts = [best.count(name) for name in ("h0", "h1", "h2", "h3")]
+    assert min(counts) > 65  # 100 each expected, with a standard deviation of 9
+
+
+def test_a_selector_that_wants_rollouts_cannot_be_asked_about_finished_ones() -> None:
+    class Wants(Parents):
+        def observe(self, groups: Any, ctx: Context) -> Any:
+            return ctx.roll_out(SET, 2, "screen")
+
+    with pytest.raises(HarnessError, match="no policy is at hand"):
+        choose(Wants("a_min", 1), SET, REWARDS, np.random.default_rng(0))
+
+
+def test_the_online_creator_names_what_the_offline_one_names() -> None:
+    """Half of a mini-batch of four, by rank; the two differ in the buffer alone."""
+    settings = StreamSettings(metric="a_min", minibatch=4, evolve_share=0.5, buffer=1.0, x=4)
+    rng = np.random.default_rng(0)
+    online = choose(Eva(settings), SET, REWARDS, rng)
+    offline = choose(Parents("a_min", 2, sampling="greedy", floor=0.01), SET, REWARDS, rng)
+    assert names(online[1]) == names(offline[1]) == ["h1", "h3"]
+    assert [g.value for g in online[0]] == [g.value for g in offline[0]]
+
+
+def entry(number: int, informativeness: float = 1.0) -> BufferEntry:
+    return BufferEntry(Prompt(f"p{number}", f"prompt {number}"), informativeness, number)
+
+
+def ids(buffer: Buffer) -> list[str]:
+    return [e.prompt.prompt_id for e in buffer.entries]
+
+
+def test_without_a_floor_the_buffer_never_gives_its_least_while_others_last() -> None:
+    for seed in range(20):
+        buffer = Buffer(3, [entry(0, 0.0), entry(1, 1.0), entry(2, 2.0)])
+        drawn = buffer.take(2, np.random.default_rng(seed), "a_avg", 0.0)
+        assert {p.prompt_id for p in drawn} == {"p1", "p2"}
+
+
+def test_draws_from_the_buffer_follow_the_weights() -> None:
+    """Two prompts of weights 0.25 and 1: the second is drawn first 4 times in 5."""
+    first = [
+        Buffer(2, [entry(0, 0.0), entry(1, 1.0)])
+        .take(1, np.random.default_rng(seed), "a_avg", 0.25)[0]
+        .prompt_id
+        for seed in range(2000)
+    ]
+    # The standard error of the share is sqrt(0.8 * 0.2 / 2000) = 0.009.
+    assert first.count("p1") / 2000 == pytest.approx(0.8, abs=0.04)
+
+
+def test_what_is_drawn_from_the_buffer_is_gone() -> None:
+    buffer = Buffer(4, [entry(i, i) for i in range(4)])
+    drawn = buffer.take(3, np.random.default_rng(0), "a_avg", 0.01)
+    assert len({p.prompt_id for p in drawn}) == 3
+    assert set(ids(buffer)) == {"p0", "p1", "p2", "p3"} - {p.prompt_id for p in drawn}
+
+
+@pytest.mark.parametrize(
+    ("by", "left"), [("oldest", ["p1", "p2", "p3"]), ("least_informative", ["p0", "p2", "p3"])]
+)
+def test_beyond_the_capacity_the_oldest_leave_or_the_least_informative(
+    by: Any, left: list[str]
+) -> None:
+    """Of two that are the least informative the older one leaves."""
+    buffer = Buffer(3, [entry(0, 2.0), entry(1, 1.0), entry(2, 1.0)])
+    assert buffer.put([entry(3, 5.0)], by) == 1
+    assert ids(buffer) == left
+
+
+def test_rescoring_changes_informativeness_alone() -> None:
+    buffer = Buffer(2, [entry(0, 1.0), entry(1, 2.0)])
+    buffer.rescore(np.array([7.0, 8.0]))
+    assert buffer.entries == [entry(0, 7.0), entry(1, 8.0)]
+
+
+def test_a_buffer_that_cannot_fill_a_draw_says_what_to_change() -> None:
+    with pytest.raises(HarnessError, match="3 prompts are to be drawn from a buffer that holds 1"):
+        Buffer(5, [entry(0)]).take(3, np.random.default_rng(0), "a_avg", 0.01)
 
 
 def test_nothing_that_a_selector_is_given_or_imports_leads_to_the_oracle() -> None:
