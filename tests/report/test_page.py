@@ -15,6 +15,7 @@ from toy_tables import CLAIM, DECLARATION, toy_runs, write_all, write_luck
 from harness.registry.paper import the_paper
 from harness.report.page.page import as_html
 from harness.report.plots import Picture
+from harness.report.results import Results
 from harness.runtime import Store
 
 SVG = b'<svg><text>it\'s 5% "x" &lt;b&gt; #1</text></svg>\n'
@@ -35,6 +36,13 @@ def whole(store: Store) -> str:
     write_all(store, runs)
     write_training(store, runs)
     return page_of(runs, store, PICTURE)
+
+
+@pytest.fixture
+def toy(store: Store) -> Results:
+    runs = toy_runs()
+    write_all(store, runs)
+    return shown(runs, store)
 
 
 def test_nothing_outside_the_page_is_asked_for(whole: str) -> None:
@@ -103,30 +111,23 @@ def test_a_keyboard_a_screen_reader_and_a_small_screen_are_served(whole: str) ->
         assert rule in style
 
 
-def test_each_number_says_where_it_comes_from(store: Store) -> None:
-    runs = toy_runs()
-    write_all(store, runs)
-    html = page_of(runs, store)
+def test_each_number_says_where_it_comes_from(toy: Results) -> None:
+    html = as_html([toy], ())
     assert numbers_of(html)["ah_wr", "eva-a_min"][1] == "+4.5 ±0.0"
     text = Page(html).text
     for words in ("toy-1/oracle", "0123456789ab", "dpo-eva-a_min"):
         assert words in text
 
 
-def test_the_page_of_one_table_opens_on_its_numbers(store: Store) -> None:
-    runs = toy_runs()
-    write_all(store, runs)
-    of_one = shown(runs, store)
-    for tables, opened in (([of_one], [True]), ([of_one, of_one], [False, False])):
+def test_the_page_of_one_table_opens_on_its_numbers(toy: Results) -> None:
+    for tables, opened in (([toy], [True]), ([toy, toy], [False, False])):
         page = Page(as_html(tables, ()))
         numbers = [named for named in page.all("details") if named.get("class") == "numbers"]
         assert ["open" in named for named in numbers] == opened
 
 
-def test_a_page_without_a_store_says_what_it_lacks(store: Store) -> None:
-    runs = toy_runs()
-    write_all(store, runs)
-    text = Page(as_html([replace(shown(runs, store), runs=None)], ())).text
+def test_a_page_without_a_store_says_what_it_lacks(toy: Results) -> None:
+    text = Page(as_html([replace(toy, runs=None)], ())).text
     assert "Prompts and answers are not published" in text
 
 
