@@ -1,7 +1,7 @@
 """Plug-ins: a file of the user's own adds a metric or a loss, and everything else follows.
 
-What is added stays for a process's life, so that most tests run Python in a process of its own;
-`here` forgets it instead.
+What is added stays for a process's life, and `here` forgets it. What computes in workers, or must
+load little, runs in a process of its own.
 """
 
 import json
@@ -13,14 +13,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from judge_stand_in import StandIn, completion
 from typer.testing import CliRunner
 
-import harness as package
+import harness
 from harness import extensions
 from harness.cli.main import app
 from harness.eva.informativeness import informativeness
 from harness.extensions import BENCHMARKS, CREATORS, JUDGES, METRICS
+from harness.worlds.lookup import runtime_of
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -102,11 +105,6 @@ def python(code: str, folder: Path, plugin: Path) -> str:
     return done.stdout
 
 
-def harness(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run the command line in a process of its own."""
-    return started(folder, "-m", "harness.cli.main", *arguments)
-
-
 def plugin(folder: Path, text: str, name: str = "mine") -> Path:
     """Write a plug-in; all are of one second, so that no bytecode may be kept by their times."""
     path = folder / f"{name}.py"
@@ -178,7 +176,7 @@ def test_a_metric_of_ones_own_is_planned_with_its_version(
     def planned(version: str) -> dict[str, Any]:
         mine = plugin(tmp_path, METRIC.format(version=version))
         assert here("validate", "--plugin", str(mine)).exit_code == 0
-        stages = package.load(str(own), seeds=[0]).plan().stages
+        stages = harness.load(str(own), seeds=[0]).plan().stages
         return {stage.kind: (stage.settings.get("plugin"), stage.fingerprint) for stage in stages}
 
     first, again, newer = map(planned, "112")
@@ -244,10 +242,10 @@ def test_a_benchmark_and_a_judge_of_ones_own_score_and_are_asked_once(
     kept = tmp_path / "work" / "evaluations" / "brevity" / "me" / "letters"
     assert {p.name for p in kept.iterdir()} == {"evaluation.json", "judgments.jsonl"}
     data, answers = tmp_path / "data", tmp_path / "data" / "answers.jsonl"
-    (scored,) = package.evaluate(
+    (scored,) = harness.evaluate(
         "brevity", answers=answers, judge="letters", data=data, track=False
     )
-    (read,) = package.evaluate("brevity", judgments=kept / "judgments.jsonl", track=False)
+    (read,) = harness.evaluate("brevity", judgments=kept / "judgments.jsonl", track=False)
     for one in (scored, read):
         assert (one.scores, one.columns) == ({"rating": 3.0}, {"rating": "rating@letters"})
 
@@ -326,9 +324,9 @@ def test_a_stage_planned_with_another_version_is_not_computed(
     metrics.check("top_gap", planned)
     # (1, 3) has max 3, mean 2 and so 3 - 2 + 1 = 2; (2, 2) has 1.
     assert informativeness([[1, 3], [2, 2]], "top_gap").tolist() == [2.0, 1.0]
-    with pytest.raises(package.HarnessError, match="plan the run again"):
+    with pytest.raises(harness.HarnessError, match="plan the run again"):
         metrics.check("top_gap", {**planned, "version": "1"})
-    with pytest.raises(package.UserError, match="unknown informativeness metric `none`"):
+    with pytest.raises(harness.UserError, match="unknown informativeness metric `none`"):
         metrics.load("none")
 
 
@@ -369,37 +367,34 @@ def test_an_evolving_method_of_ones_own_rewrites(tmp_path: Path) -> None:
     assert set(summary["unusable"]) <= {"none", "unchanged"}
 
 
-def test_an_evolving_method_that_asks_needs_a_model(tmp_path: Path) -> None:
+def test_an_evolving_method_that_asks_needs_a_model(
+    here: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The embedded world has none; at an endpoint its rewrites are looked at."""
     own = table(tmp_path, "harder_table", "creator: {method: harder}")
     mine = plugin(tmp_path, CREATOR.format(version="1"))
-    done = harness(tmp_path, "--plugin", str(mine), "plan", str(own))
-    assert done.returncode == 2
+    done = here("--plugin", str(mine), "plan", str(own))
+    assert done.exit_code == 2
     assert "`micro` has no model for the evolving method `harder` to ask" in done.stderr
-    code = (
-        "import json, os, sys, harness\n"
-        "import numpy as np\n"
-        f"sys.path.insert(0, {str(ROOT / 'tests')!r})\n"
-        "from judge_stand_in import StandIn, completion\n"
-        "from harness.worlds.lookup import runtime_of\n"
-        f"plan = harness.load({str(own)!r}, 'paper', seeds=[0]).plan()\n"
-        "(s,) = [stage.settings for stage in plan.stages if stage.kind == 'evolve']\n"
-        "replies = iter(['Prove that 2 and 2 are 4.', '2 and 2: what is 2?'])\n"
-        "with StandIn(lambda body: completion(next(replies))) as server:\n"
-        "    os.environ['HARNESS_CREATOR_URL'] = server.url\n"
-        "    creator = runtime_of(s['creator']).evolver(s).creator\n"
-        "    rng = np.random.default_rng(0)\n"
-        "    made = [creator.rewrite('What is 2 and 2?', rng) for _ in range(2)]\n"
-        "    told = server.bodies[0]['messages'][-1]['content']\n"
-        "print(json.dumps([s['shape'], told, [[m.prompt, m.method, m.reason] for m in made]]))"
-    )
-    shape, told, made = json.loads(python(code, tmp_path, mine))
-    assert shape == "independent"
-    assert told == "Make it harder: What is 2 and 2?"
-    assert made == [["Prove that 2 and 2 are 4.", "harder", None], [None, "harder", "nothing new"]]
+    stages = harness.load(str(own), "paper", seeds=[0]).plan().stages
+    (settings,) = (stage.settings for stage in stages if stage.kind == "evolve")
+    assert settings["shape"] == "independent"
+    replies = iter(["Prove that 2 and 2 are 4.", "2 and 2: what is 2?"])
+    with StandIn(lambda body: completion(next(replies))) as server:
+        monkeypatch.setenv("HARNESS_CREATOR_URL", server.url)
+        creator = runtime_of(str(settings["creator"])).evolver(settings).creator
+        rng = np.random.default_rng(0)
+        made = [creator.rewrite("What is 2 and 2?", rng) for _ in range(2)]
+    assert server.bodies[0]["messages"][-1]["content"] == "Make it harder: What is 2 and 2?"
+    assert [(it.prompt, it.method, it.reason) for it in made] == [
+        ("Prove that 2 and 2 are 4.", "harder", None),
+        (None, "harder", "nothing new"),
+    ]
 
 
-def test_a_benchmark_and_a_judge_of_ones_own_score_a_profiles_policies(tmp_path: Path) -> None:
+def test_a_benchmark_and_a_judge_of_ones_own_score_a_profiles_policies(
+    here: Callable[..., Any], tmp_path: Path
+) -> None:
     """The report's cell is the mean of what the function says of the answers it was shown."""
     reply = "str(len(answer.split()))"
     mine = str(plugin(tmp_path, BENCHMARK.format(version="1", reply=reply)))
@@ -421,8 +416,8 @@ def test_a_benchmark_and_a_judge_of_ones_own_score_a_profiles_policies(tmp_path:
     own.write_text(text)
     options = (str(own), "--profile", str(profile), "--seeds", "0", "--json")
 
-    absent = harness(tmp_path, "--plugin", mine, "run", *options)
-    assert absent.returncode == 2
+    absent = here("--plugin", mine, "run", *options)
+    assert absent.exit_code == 2
     folder = tmp_path / "work" / "benchmarks" / "brevity"
     assert f"nothing for brevity: put its files at {folder}" in absent.stderr
 
@@ -430,7 +425,7 @@ def test_a_benchmark_and_a_judge_of_ones_own_score_a_profiles_policies(tmp_path:
     questions = ["reverse-1 : 3 a 1 b", "reverse-2 : 9 c 4"]
     lines = (json.dumps({"question_id": i, "turns": [q]}) for i, q in enumerate(questions))
     (folder / "question.jsonl").write_text("\n".join(lines))
-    done = harness(tmp_path, "--plugin", mine, "run", *options)
+    done = started(tmp_path, "-m", "harness.cli.main", "--plugin", mine, "run", *options)
     assert done.returncode == 0, done.stderr
     (cell,) = json.loads(done.stdout)["items"]
     kept = tmp_path / "work" / "store"
@@ -442,9 +437,9 @@ def test_a_benchmark_and_a_judge_of_ones_own_score_a_profiles_policies(tmp_path:
 
     for version, wanted in (("1", 0), ("2", 1)):
         newer = str(plugin(tmp_path, BENCHMARK.format(version=version, reply=reply)))
-        planned = harness(tmp_path, "--plugin", newer, "plan", *options)
+        planned = here("--plugin", newer, "plan", *options)
         assert json.loads(planned.stdout)["stages"]["missing"] == wanted, planned.stdout
-    without = harness(tmp_path, "plan", *options)
+    without = started(tmp_path, "-m", "harness.cli.main", "plan", *options)
     assert (without.returncode, "Traceback" in without.stderr) == (2, False)
     assert "`brevity` is not known" in without.stderr
 
