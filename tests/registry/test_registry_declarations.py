@@ -121,15 +121,6 @@ def test_paper_gain_is_taken_at_the_printed_precision(tables: dict[str, Table]) 
     assert table.paper_gain(table.row("dpo-1"), table.column("ah_wr")) is None
 
 
-def test_a_column_changes_the_recipe_of_evolving_rows_only(tables: dict[str, Table]) -> None:
-    table = tables["table8"]
-    assert set(table.recipes(table.row("rloo-1x"))) == {"rloo-1x"}
-    wide = table.recipe_of(table.row("rloo-eva-2x"), table.column("n_new_8"))
-    assert wide.online is not None
-    assert (wide.online.n_new, wide.online.size, wide.online.ratio_evol) == (8, 2, 0.5)
-    assert table.column("n_new_8").reads == "ah_wr"
-
-
 @pytest.mark.parametrize("path", PROFILE_FILES, ids=_stem)
 def test_every_hyperparameter_has_its_source_beside_it(path: Path) -> None:
     described = {"name", "scale", "description"}
