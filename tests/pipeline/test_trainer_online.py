@@ -20,9 +20,15 @@ EVA = {"buffer": 0.5, "n_new": 2, "n_new_bootstrap": 1, "minibatch": 4}
 pytestmark = pytest.mark.usefixtures("shipped_world")
 
 
-def planned(profile: Profile, algorithm: str = "rloo", seed: int = 0, **online: Any) -> Run:
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of all runs, so that one that two tests ask for is trained once."""
+    return tmp_path_factory.mktemp("online")
+
+
+def planned(profile: Profile, algorithm: str = "rloo", **online: Any) -> Run:
     recipe = Recipe(algorithm=algorithm, online=Online(**EVA | online))  # type: ignore[arg-type]
-    return Planner(world_of(profile)).run("run", recipe, seed)
+    return Planner(world_of(profile)).run("run", recipe, 0)
 
 
 def test_table_1_trains_thirteen_segments_a_seed_and_table_8_nine_others(
@@ -72,12 +78,12 @@ def test_impossible_settings_are_refused_before_anything_runs(
 
 @pytest.mark.parametrize("algorithm", ["rloo", pytest.param("oaif", marks=pytest.mark.slow)])
 def test_a_run_in_more_segments_ends_with_the_same_policy(
-    algorithm: str, micro: Profile, tmp_path: Path
+    algorithm: str, micro: Profile, work: Path
 ) -> None:
     """Two x in 2 and in 4 segments: the same prompts, costs and weights, to the last bit."""
     whole = planned(small(micro), algorithm, size=2)
     cut = planned(small(micro, segments=2), algorithm, size=2)
-    store = compute(tmp_path, *whole.training, *cut.training)
+    store = compute(work, *whole.training, *cut.training)
     assert online_rows(store, whole) == online_rows(store, cut)
     ends = [summary(store, run.training[-1]) for run in (whole, cut)]
     for name in ("rollouts", "tokens", "gradient_steps", "creator_calls", "buffer"):
@@ -89,10 +95,10 @@ def test_a_run_in_more_segments_ends_with_the_same_policy(
     assert weights[0] == weights[1]
 
 
-def test_costs_count_training_prompts_and_rewrites(micro: Profile, tmp_path: Path) -> None:
+def test_costs_count_training_prompts_and_rewrites(micro: Profile, work: Path) -> None:
     """Mini-batches of 4, 6 rollouts each: 24 a step, and 6 for every rewrite that came in."""
     run = planned(small(micro), size=2)
-    store = compute(tmp_path, *run.training)
+    store = compute(work, *run.training)
     said = [summary(store, stage) for stage in run.training]
     rows = online_rows(store, run)
     assert said[-1]["gradient_steps"] == 8
