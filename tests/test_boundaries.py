@@ -149,11 +149,6 @@ def circle_in(graph: Mapping[str, set[str]]) -> list[str]:
     return []
 
 
-def is_or_is_in(module: str, package: str) -> bool:
-    """Return whether a dotted name is a package or something in it."""
-    return module == package or module.startswith(f"{package}.")
-
-
 def unsafe(tree: ast.Module) -> Iterator[int]:
     """Yield the lines of calls that may run code that comes in a file; ruff bans the others."""
     for node in ast.walk(tree):
@@ -227,7 +222,7 @@ def test_a_heavy_library_is_imported_in_its_home_only(library: str) -> None:
         for path in sources("harness")
         if not is_in(path, HOMES[library])
         for module, line in imports(tree_of(path))
-        if is_or_is_in(module, library)
+        if f"{module}.".startswith(f"{library}.")
     ]
     assert not wrong, "\n".join(wrong)
 

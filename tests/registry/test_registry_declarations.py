@@ -25,10 +25,6 @@ def _paper(tables: dict[str, Table]) -> dict[str, Table]:
     return {name: table for name, table in tables.items() if name in PAPER_TABLES}
 
 
-def _stem(path: Path) -> str:
-    return path.stem
-
-
 def test_no_declaration_is_missing(tables: dict[str, Table], figures: dict[str, Figure]) -> None:
     """The paper numbers tables 1 to 16; table 3 holds definitions and no measured value.
 
@@ -121,7 +117,7 @@ def test_paper_gain_is_taken_at_the_printed_precision(tables: dict[str, Table]) 
     assert table.paper_gain(table.row("dpo-1"), table.column("ah_wr")) is None
 
 
-@pytest.mark.parametrize("path", PROFILE_FILES, ids=_stem)
+@pytest.mark.parametrize("path", PROFILE_FILES, ids=lambda path: path.stem)
 def test_every_hyperparameter_has_its_source_beside_it(path: Path) -> None:
     described = {"name", "scale", "description"}
     data = read_document(path).data

@@ -30,10 +30,6 @@ PAGE_WIDTH = 8.0
 PLACES = [place for place, entry in read_index(results_dir()).items() if entry.kind == "figure"]
 
 
-def report_of(place: str) -> FigureReport:
-    return published_figure(all_figures()[place.rpartition("/")[2]], results_dir() / place)
-
-
 def drawn(report: FigureReport, monkeypatch: pytest.MonkeyPatch) -> Figure:
     """Return the sheet that a figure is written from."""
     sheets: list[Figure] = []
@@ -95,7 +91,8 @@ def words(sheet: Figure) -> list[Text]:
 def test_a_picture_has_marks_on_axes_and_its_words_inside_the_page(
     place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sheet = drawn(report_of(place), monkeypatch)
+    figure = all_figures()[place.rpartition("/")[2]]
+    sheet = drawn(published_figure(figure, results_dir() / place), monkeypatch)
     assert sheet.get_figwidth() <= PAGE_WIDTH
     assert shown_axes(sheet)
     for axes in shown_axes(sheet):
