@@ -40,11 +40,12 @@ def toy_world() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="module")
-def whole(toy_world: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, FigureReport]:
+@pytest.fixture(scope="session")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, FigureReport]:
     """Return every figure's report from a store that has all it reads."""
     store = Store(tmp_path_factory.mktemp("whole") / "store")
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("harness.pipeline.runs.world_of", TopicWorld)
         patch.setattr(os, "fsync", lambda _: None)
         return {name: whole_figure(store, name) for name in FIGURES}
 

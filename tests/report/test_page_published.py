@@ -3,23 +3,28 @@
 import json
 import random
 import re
+from html import unescape
 from pathlib import Path
 from typing import Any
 
 import pytest
 from page_reader import numbers_of
 
+from harness.cli.common import print_json
 from harness.project import results_dir
-from harness.registry.declared import load_tables
+from harness.registry.claims import figure_claims
+from harness.registry.declared import load_tables, named_profile
 from harness.registry.profile import load_profiles
-from harness.report.build import published_results, published_tables
-from harness.report.controls import KnownControls
+from harness.report.answer import Answer, answer_to
+from harness.report.build import published_tables
+from harness.report.claims import all_verdicts
 from harness.report.page.page import as_html, run_block
 from harness.report.page.pictures import published_pictures
 from harness.report.publication import read_index, read_published
 from harness.report.results import Results
 from harness.report.view import our_decimals
 from harness.selection.experiment import select
+from harness.selection.reporting import Reports
 
 MOST_BYTES = 8_000_000
 MOST_PAGES = 50
@@ -74,7 +79,9 @@ def test_the_page_of_findings_is_what_the_published_scores_say() -> None:
     assert page == (results_dir() / "README.md").read_text(encoding="utf-8")
 
 
-def test_fifty_numbers_are_those_of_the_published_json(html: str) -> None:
+def test_fifty_numbers_are_those_of_the_published_json(
+    results: tuple[Results, ...], html: str
+) -> None:
     """On the page and in the Markdown, a mean and a gain are the JSON's, rounded."""
     places = [
         (name, cell)
@@ -89,9 +96,7 @@ def test_fifty_numbers_are_those_of_the_published_json(html: str) -> None:
         for name in FOLDERS
     }
     drawn = random.Random(17).sample(places, 50)
-    known = KnownControls(load_profiles()["micro"], None)
-    found = {name: published_results(load_tables()[name], FOLDERS[name], known)
-             for name in {name for name, _ in drawn}}  # fmt: skip
+    found = {it.table.id: it for it in results}
     for name, cell in drawn:
         column = found[name].table.column(cell["column"])
         decimals = our_decimals(found[name], column)
@@ -101,6 +106,20 @@ def test_fifty_numbers_are_those_of_the_published_json(html: str) -> None:
         assert shown[name][cell["column"], cell["row"]][:2] == [mean, gain], (name, cell["row"])
         markdown = (FOLDERS[name] / "report.md").read_text(encoding="utf-8")
         assert f"| {mean} | {gain} |" in markdown, (name, cell["row"])
+
+
+def test_the_answer_is_the_same_on_the_page_and_in_json(
+    results: tuple[Results, ...], html: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of all that is published at `micro`."""
+    verdicts = all_verdicts(results, figure_claims(), named_profile("micro"))
+    found = answer_to(results, verdicts)
+    assert sum(own.claims for own in found.claims) == len(verdicts) == 146
+    print_json([], Reports(results).answer)
+    assert Answer.model_validate(json.loads(capsys.readouterr().out)["answer"]) == found
+    text = unescape(re.sub(r"<[^>]+>", "", html.split("<main>")[1]))
+    for line in found.lines:
+        assert line in text
 
 
 def test_the_page_is_small_and_every_link_leads_somewhere(html: str) -> None:
