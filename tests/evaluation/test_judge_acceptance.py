@@ -1,11 +1,10 @@
 """A full evaluation with failures and kills ends as an undisturbed one does."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 from full_size_data import JUDGMENTS
+from running import ran
 
 from harness.evaluation.benchmarks.alpaca_package import installed
 
@@ -14,14 +13,8 @@ CONCURRENCY = 16
 
 
 def test_a_full_evaluation_with_failures_and_kills_ends_as_an_undisturbed_one() -> None:
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "benchmarks" / "judge_acceptance.py"), str(CONCURRENCY)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"},
-    )
-    assert done.returncode == 0, done.stderr
+    env = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}
+    done = ran(ROOT / "benchmarks" / "judge_acceptance.py", CONCURRENCY, env=env)
     report = json.loads(done.stdout)
     run = [name for name in JUDGMENTS if name != "alpaca_eval" or installed()]
     for name in run:

@@ -8,19 +8,18 @@ loses nothing when it is disturbed; the numbers mean nothing.
 import json
 import os
 import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from running import ran
 
 from stand_in.profiles import write_profile
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-COMMAND = [sys.executable, str(HERE / "command.py")]
 ONE_ROW = ("run", "--rows", "dpo-1", "--seeds", "0", "--jobs", "1")
 
 # A minute and a half of processor time in all; the limit leaves room for a machine that is busy.
@@ -38,22 +37,18 @@ def on_table4(work: Path, verb: str, *more: str) -> list[str]:
     return [verb, "table4", "--profile", str(write_profile(work)), *more]
 
 
-def harness(work: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*COMMAND, *on_table4(work, *arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=environment(work, **more),
-    )
+def harness(
+    work: Path, *arguments: str, code: int = 0, **more: str
+) -> subprocess.CompletedProcess[str]:
+    command = (HERE / "command.py", *on_table4(work, *arguments))
+    return ran(*command, code=code, env=environment(work, **more))
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the work folder of an undisturbed run of table 4 that found nothing there."""
     work = tmp_path_factory.mktemp("whole") / "work"
-    done = harness(work, "run", "--seeds", "0")
-    assert done.returncode == 0, done.stderr
+    harness(work, "run", "--seeds", "0")
     return work
 
 
@@ -91,7 +86,6 @@ def test_every_cell_of_table4_has_a_number(whole: Path) -> None:
     """Nine rows in five columns; the run again computes nothing."""
     before = stages(whole)
     again = harness(whole, "run", "--seeds", "0", "--json")
-    assert again.returncode == 0, again.stderr
     cells = json.loads(again.stdout)["items"]
     assert len(cells) == 9 * 5
     assert Counter(cell["state"] for cell in cells) == {"ok": 45}
@@ -119,13 +113,11 @@ def test_a_judge_that_is_lost_in_the_middle_is_one_sentence_and_costs_no_work(
     whole: Path, shared: dict[str, str], tmp_path: Path
 ) -> None:
     """MT-Bench asks for 16 ratings, of which 5 arrive; all else of the row is computed."""
-    lost = harness(tmp_path, *ONE_ROW, STAND_IN_RATINGS="5", **shared)
-    assert lost.returncode == 1, lost.stderr
+    lost = harness(tmp_path, *ONE_ROW, code=1, STAND_IN_RATINGS="5", **shared)
     assert "Traceback" not in lost.stdout + lost.stderr
     assert "has no model stand-in/judge" in lost.stderr
     assert "run the same command to try again" in lost.stderr
     assert len(stages(tmp_path)) == 10
-    done = harness(tmp_path, *ONE_ROW, **shared)
-    assert done.returncode == 0, done.stderr
+    harness(tmp_path, *ONE_ROW, **shared)
     found = scores(tmp_path)
     assert {key: scores(whole)[key] for key in found} == found != {}

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from running import ran
 
 from stand_in.profiles import write_profile
 
@@ -66,14 +67,12 @@ def served(made: Path, tmp_path: Path) -> dict[str, str]:
 
 def starting(profile: Path, *more: str) -> list[str]:
     asked = ("run", "table4", "--profile", str(profile), "--rows", ROWS, "--seeds", "0")
-    return [sys.executable, str(HERE / "command.py"), *asked, *more]
+    return [str(HERE / "command.py"), *asked, *more]
 
 
 def completes(command: list[str], served: dict[str, str]) -> None:
     """Run a command to its end; fail where not all has a number."""
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=served)
-    assert done.returncode == 0, done.stderr
-    cells = json.loads(done.stdout)["items"]
+    cells = json.loads(ran(*command, env=served).stdout)["items"]
     assert Counter(cell["state"] for cell in cells)["ok"] >= 5
 
 
@@ -119,7 +118,7 @@ def test_killed_at_five_places_the_same_command_goes_on_and_leaves_no_server(
         Path(served["FAKE_STARTS"]).unlink(missing_ok=True)
         with (tmp_path / "printed").open("wb") as printed:
             running = subprocess.Popen(
-                starting(profile),
+                [sys.executable, *starting(profile)],
                 stdout=printed,
                 stderr=subprocess.STDOUT,
                 env=served,

@@ -12,8 +12,6 @@ for 52 GB of disk, which models of the published size would fill.
 import ctypes
 import json
 import os
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -23,6 +21,7 @@ from typing import Any
 import psutil
 import pyarrow.parquet as pq
 import pytest
+from running import ran
 from small_checkpoints import write_armo, write_qwen_classifier
 
 from harness.registry.declared import named_profile
@@ -140,15 +139,8 @@ def orphans() -> Iterator[Callable[[], list[psutil.Process]]]:
 
 def harness(user: Mapping[str, str], *arguments: str) -> Any:
     """Return what a command of the harness prints as JSON."""
-    done = subprocess.run(
-        [sys.executable, "-m", "harness.cli.main", *arguments, "--seeds", "0", "--json"],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=dict(user),
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    command = ("-m", "harness.cli.main", *arguments, "--seeds", "0", "--json")
+    return json.loads(ran(*command, env=user).stdout)
 
 
 def test_one_command_computes_table_4_with_a_real_engine(

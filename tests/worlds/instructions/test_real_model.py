@@ -3,15 +3,15 @@
 import json
 import math
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from running import ran
 
 from harness.errors import UserError
 from harness.models.loading import load_tokenizer, stop_token_ids, tokenize
+from harness.runtime import Store
 from harness.worlds.instructions import weights
 
 pytestmark = pytest.mark.skipif(
@@ -34,24 +34,22 @@ SMALL = {
 def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The work folder of one row of table 4, trained and scored by the command line."""
     folder: Path = tmp_path_factory.mktemp("laptop")
-    command = [sys.executable, "-m", "harness", "run", "table4", "--profile", "laptop"]
+    command = ["-m", "harness", "run", "table4", "--profile", "laptop"]
     command += ["--seeds", "0", "--rows", "dpo-1", "--jobs", "1", "--json"]
     for name, value in SMALL.items():
         command += ["--set", f"profile.{name}={value}"]
-    env = {**os.environ, "HARNESS_WORK": str(folder)}
-    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    done = ran(*command, env={**os.environ, "HARNESS_WORK": str(folder)})
     (folder / "report.json").write_text(done.stdout, encoding="utf-8")
     return folder
 
 
 def test_it_is_trained_and_scored(work: Path) -> None:
     """Eight prompts with five answers each: those that differ in reward are trained on."""
-    train = _stage(work, "train")
+    (train,) = stages_of(work, "train")
     summary = json.loads((train / "log.json").read_text(encoding="utf-8"))["summary"]
     assert 1 <= summary["trained_pairs"] < 8
     assert summary["steps"] == math.ceil(summary["trained_pairs"] / 4)  # batch size
-    judged = [json.loads((s / "summary.json").read_text()) for s in _stages(work, "judge")]
+    judged = [json.loads((s / "summary.json").read_text()) for s in stages_of(work, "judge")]
     scores = {name: value for one in judged for name, value in one["scores"].items()}
     assert set(scores) == {
         *("if_strict", "if_soft", "if_len", "if_distinct", "if_logp"),
@@ -118,13 +116,6 @@ def test_without_the_package_there_is_a_line_to_type(
         weights.folder()
 
 
-def _stages(work: Path, kind: str) -> list[Path]:
-    found = [file.parent for file in (work / "store").rglob("stage.json")]
-    own = [s for s in found if json.loads((s / "stage.json").read_text())["kind"] == kind]
-    assert own
-    return own
-
-
-def _stage(work: Path, kind: str) -> Path:
-    (one,) = _stages(work, kind)
-    return one
+def stages_of(work: Path, kind: str) -> list[Path]:
+    store = Store(work / "store")
+    return [store.path(it["fingerprint"]) for it in store.stages() if it["kind"] == kind]

@@ -1,0 +1,16 @@
+"""Programs of Python, run to their end."""
+
+import subprocess
+import sys
+from collections.abc import Mapping
+
+
+def ran(
+    *arguments: object, code: int = 0, env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run Python; fail where it does not end with the code; return what it said."""
+    done = subprocess.run(
+        [sys.executable, *map(str, arguments)], capture_output=True, text=True, check=False, env=env
+    )
+    assert done.returncode == code, done.stderr
+    return done
