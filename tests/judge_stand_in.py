@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
+from unittest.mock import patch
 
-from stand_in.server import Body, MockEndpoint, Request, answer, completion, digest
+from stand_in.build import answered, questioned
+from stand_in.server import ROLES, Body, MockEndpoint, Request, answer, completion, digest
 
 from harness.endpoint.budget import Ledger
 from harness.endpoint.client import Client, ServedModel
@@ -19,10 +23,6 @@ from harness.endpoint.connection import Endpoint
 from harness.endpoint.prices import TokenPrice
 from harness.endpoint.replies import ReplyCache
 from harness.endpoint.request import ChatRequest, Message
-from harness.evaluation.benchmark import Benchmark
-from harness.evaluation.files import Answers
-from harness.evaluation.scores import Evaluation
-from harness.worlds.real import evaluating
 
 judge = answer
 
@@ -50,11 +50,6 @@ def client_of(
     options = {"sleep": lambda seconds: None, **options}
     replies = folder / "replies"
     return Client(endpoint, ReplyCache(replies), Ledger(replies, budget), price, **options)
-
-
-def run(benchmark: Benchmark, answers: Answers, judge: ServedModel, output: Path) -> Evaluation:
-    """Judge answers, and keep all of it below a folder."""
-    return evaluating.judge_answers(benchmark, answers, judge, output)
 
 
 def named(model: str) -> ServedModel:
@@ -92,6 +87,16 @@ def write_mt_bench(folder: Path, *questions: Any) -> Path:
         for name, template in templates.items()
     ]
     write_lines(folder / "judge_prompts.jsonl", *prompts)
+    return folder
+
+
+def write_answered_mt_bench(folder: Path, questions: int) -> Path:
+    """Write an MT-Bench of so many questions, and in `answers.jsonl` what a model `m` says."""
+    numbers = range(questions)
+    turns = [[f"{i}?", f"and {i}?"] for i in numbers]
+    said = [[f"a model says {i}", f"a model adds {i}"] for i in numbers]
+    write_mt_bench(folder, *questioned(numbers, ["writing"] * questions, turns))
+    write_lines(folder / "answers.jsonl", *answered(numbers, said, "m"))
     return folder
 
 
@@ -175,6 +180,15 @@ class StandIn(MockEndpoint):
         reply = self.reply(body)
         status, payload, headers = reply if isinstance(reply, tuple) else (200, reply, {})
         return status, payload if isinstance(payload, str) else json.dumps(payload), headers
+
+
+@contextmanager
+def serving(reply: Callable[[Body], Any] = answer, **how: Any) -> Iterator[StandIn]:
+    """Serve, and name the address in the environment as that of every role."""
+    with StandIn(reply, **how) as server:
+        addresses = {f"HARNESS_{role}_URL": server.url for role in ROLES}
+        with patch.dict(os.environ, addresses):
+            yield server
 
 
 def main() -> None:

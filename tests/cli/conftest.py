@@ -3,13 +3,13 @@
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import toy_world
+from running import ran
 from typer.testing import CliRunner
 from world_of_names import in_folders_of_its_own
 
@@ -91,6 +91,13 @@ def mini(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
+def results(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Let what is published be in a folder of the test; return it."""
+    monkeypatch.setattr("harness.project.results_dir", lambda: tmp_path / "results")
+    return tmp_path / "results"
+
+
+@pytest.fixture
 def tracker(monkeypatch: pytest.MonkeyPatch) -> QuietTracker:
     """Compute toy stages, and track them nowhere."""
     quiet = QuietTracker()
@@ -102,10 +109,12 @@ def tracker(monkeypatch: pytest.MonkeyPatch) -> QuietTracker:
 
 @pytest.fixture
 def call() -> Callable[..., Any]:
-    """Return a function that runs the command line in this process."""
+    """Return a function that runs the command line in this process, to an end with a code."""
 
-    def run(*arguments: str) -> Any:
-        return CliRunner().invoke(app, list(arguments))
+    def run(*arguments: str, code: int = 0) -> Any:
+        result = CliRunner().invoke(app, list(arguments))
+        assert result.exit_code == code, result.stderr
+        return result
 
     return run
 
@@ -115,9 +124,7 @@ def says(call: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function that returns a command's JSON, which begins with its version."""
 
     def run(*arguments: str, code: int = 0) -> Any:
-        result = call(*arguments, "--json")
-        assert result.exit_code == code, result.stderr
-        found = json.loads(result.stdout)
+        found = json.loads(call(*arguments, "--json", code=code).stdout)
         assert next(iter(found)) == "schema_version"
         return found.get("items", found)
 
@@ -128,18 +135,8 @@ def says(call: Callable[..., Any]) -> Callable[..., Any]:
 def process() -> Callable[..., subprocess.CompletedProcess[str]]:
     """Return a function that runs the command line, with toy stages, in a process of its own."""
 
-    def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, str(HERE / "toy_harness.py"), *arguments],
-            capture_output=True,
-            text=True,
-            check=False,
-            env={
-                **os.environ,
-                "PYTHONPATH": str(ROOT),
-                "MLFLOW_TRACKING_URI": "toy://",
-                **environment,
-            },
-        )
+    def run(*arguments: str, code: int = 0, **environment: str) -> subprocess.CompletedProcess[str]:
+        env = os.environ | {"PYTHONPATH": str(ROOT), "MLFLOW_TRACKING_URI": "toy://", **environment}
+        return ran(HERE / "toy_harness.py", *arguments, code=code, env=env)
 
     return run

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from judge_stand_in import StandIn, completion
+from judge_stand_in import completion, serving
 from small_checkpoints import write_armo
 
 CALIBRATE = ("evaluate", "alpaca_eval", "--calibrate", "--judge")
@@ -37,10 +37,9 @@ def shorter(body: Any) -> Any:
 
 
 def test_a_judge_at_an_endpoint_is_asked_in_both_orders_and_kept(
-    says: Any, call: Any, published: Path, monkeypatch: pytest.MonkeyPatch
+    says: Any, call: Any, published: Path
 ) -> None:
-    with StandIn(shorter) as server:
-        monkeypatch.setenv("HARNESS_JUDGE_URL", server.url)
+    with serving(shorter) as server:
         found = says(*CALIBRATE, "gpt-4", "--judgments", str(published))
         assert server.requests == 8
     assert (found["agreement"], found["longer"], found["longer_published"]) == (0.0, 0.0, 100.0)
@@ -63,11 +62,9 @@ def test_calibrating_stops_at_its_budget_and_needs_a_price(
     call: Any, published: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = (*CALIBRATE, "judge", "--judgments", str(published), "--budget-usd", "0.001")
-    with StandIn(shorter) as server:
-        monkeypatch.setenv("HARNESS_JUDGE_URL", server.url)
-        assert "needs the price of judge" in call(*asked).stderr
+    with serving(shorter) as server:
+        assert "needs the price of judge" in call(*asked, code=2).stderr
         monkeypatch.setenv("HARNESS_JUDGE_PRICE", "10,30")
-        stopped = call(*asked)
+        stopped = call(*asked, code=1)
         assert server.requests == 0
-    assert stopped.exit_code == 1
     assert "Stopped before the budget of $0.00 is passed" in stopped.stderr

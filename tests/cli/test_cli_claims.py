@@ -67,16 +67,13 @@ def test_the_lines_of_all_tables_add_up_to_the_counts(call: Any) -> None:
     assert apart[0] == 146
 
 
-def test_verify_checks_what_is_published(
-    says: Any, call: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_verify_checks_what_is_published(says: Any, call: Any, results: Path) -> None:
     """Of a table, a figure and an archive; `tests/report/test_verify.py` verifies everything."""
     index = read_index(results_dir())
     places = ("micro/table5", "micro/figure6", "micro/over-optimisation")
     for place in places:
-        shutil.copytree(results_dir() / place, tmp_path / "results" / place)
-    write_index(tmp_path / "results", {place: index[place] for place in places})
-    monkeypatch.setattr("harness.project.results_dir", lambda: tmp_path / "results")
+        shutil.copytree(results_dir() / place, results / place)
+    write_index(results, {place: index[place] for place in places})
     found = says("verify")
     assert found["ok"]
     assert (found["tables"], found["figures"]) == (["micro/table5"], ["micro/figure6"])
@@ -85,15 +82,9 @@ def test_verify_checks_what_is_published(
     assert "Only digests checked" in " ".join(text.split())
 
 
-def test_verify_fails_with_the_difference(
-    says: Any, call: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    results = tmp_path / "results"
+def test_verify_fails_with_the_difference(says: Any, call: Any, results: Path) -> None:
     results.mkdir()
-    monkeypatch.setattr("harness.project.results_dir", lambda: results)
-    missing = call("verify")
-    assert missing.exit_code == 1
-    assert "index.json is missing" in missing.stderr
+    assert "index.json is missing" in call("verify", code=1).stderr
     (results / "index.json").write_text("{", encoding="utf-8")
     found = says("verify", code=1)
     assert not found["ok"]

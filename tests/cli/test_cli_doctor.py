@@ -148,7 +148,7 @@ def test_what_a_run_would_refuse_to_plan_is_missing(says: Any, call: Any, tmp_pa
     folder.mkdir(parents=True)
     found = by_what(says(*PAPER, code=1))["profile paper"]
     assert str(folder) in found["why"] + found["do"]
-    assert str(folder) in call("doctor", "table4", "--profile", "paper").stderr
+    assert str(folder) in call("doctor", "table4", "--profile", "paper", code=2).stderr
 
 
 def test_a_damaged_world_is_missing(
@@ -176,8 +176,7 @@ MISSING_OF_TABLE4 = {
 def test_a_run_says_all_that_is_missing_before_its_first_stage_and_so_does_doctor(
     says: Any, call: Any, folders: Path
 ) -> None:
-    refused = call("run", "table4", "--profile", "paper")
-    assert refused.exit_code == 2
+    refused = call("run", "table4", "--profile", "paper", code=2)
     first, *lines, last = refused.stderr.strip().splitlines()
     assert last == (
         "Download models, prompts and benchmarks: harness download table4 --profile paper"
@@ -190,7 +189,7 @@ def test_a_run_says_all_that_is_missing_before_its_first_stage_and_so_does_docto
     assert (one["table"], one["profile"], one["ready"]) == ("table4", "paper", False)
     missing = one["missing"]
     assert [f"  {n['what']}: {n['why']}; {n['do']}".removesuffix("; ") for n in missing] == lines
-    said = call("doctor", "table4", "--profile", "paper").stdout.splitlines()
+    said = call("doctor", "table4", "--profile", "paper", code=2).stdout.splitlines()
     cannot = f"table4 on paper cannot run here: {len(missing)} things missing"
     assert said[:3] == [f"{cannot}.", last, ""]
     assert said[3:] == [line.replace("  ", "missing: ", 1) for line in lines]

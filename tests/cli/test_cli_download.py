@@ -4,7 +4,6 @@ import hashlib
 import json
 import os
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -13,6 +12,7 @@ from types import SimpleNamespace
 from unittest.mock import create_autospec
 
 import pytest
+from running import ran
 
 from harness.evaluation.benchmarks.mt_bench import MtBench
 from harness.evaluation.files import fetch
@@ -88,7 +88,7 @@ def hub() -> Iterator[str]:
 
 
 def download(
-    tmp_path: Path, hub: str, model: str = f"owner/policy@{COMMIT}"
+    tmp_path: Path, hub: str, model: str = f"owner/policy@{COMMIT}", exit_code: int = 1
 ) -> subprocess.CompletedProcess[str]:
     """Run the verb in a process of its own, as the hub's library reads variables once."""
     code = (
@@ -106,14 +106,11 @@ def download(
     bare = {k: v for k, v in os.environ.items() if not k.startswith(("HF_", "HARNESS_"))}
     bare |= {"HF_HOME": str(tmp_path), "HF_ENDPOINT": hub, "HARNESS_WORK": str(tmp_path / "work")}
     bare |= {"PYTHONPATH": str(ROOT), "NO_PROXY": "127.0.0.1", "HF_HUB_DISABLE_XET": "1"}
-    return subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, env=bare
-    )
+    return ran("-c", code, code=exit_code, env=bare)
 
 
 def test_a_pinned_model_is_fetched_without_what_could_run_code(tmp_path: Path, hub: str) -> None:
-    done = download(tmp_path, hub)
-    assert done.returncode == 0, done.stderr
+    done = download(tmp_path, hub, exit_code=0)
     assert done.stdout.splitlines() == [
         f"owner/policy at {COMMIT} ...",
         "config.json model.safetensors tokenizer.json",
@@ -135,7 +132,6 @@ def test_what_the_hub_refuses_is_one_sentence(
     tmp_path: Path, hub: str, model: str, said: str
 ) -> None:
     done = download(tmp_path, hub, model)
-    assert done.returncode == 1
     assert done.stderr.strip().splitlines()[-1].startswith(said)
 
 
@@ -165,7 +161,6 @@ def test_prompts_and_benchmarks_that_are_missing_are_downloaded_and_others_are_n
 
 def test_without_a_network_one_sentence_says_so(tmp_path: Path) -> None:
     done = download(tmp_path, "http://127.0.0.1:9")
-    assert done.returncode == 1
     said = done.stderr.strip().splitlines()[-1]
     assert said.startswith("owner/policy cannot be downloaded (")
     assert said.endswith(

@@ -7,24 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from judge_stand_in import StandIn, completion, write_lines, write_mt_bench
+from judge_stand_in import StandIn, completion, write_answered_mt_bench
 
 
 @pytest.fixture
 def command(tmp_path: Path) -> list[str]:
     """Write an MT-Bench of three questions; return what evaluates answers to it."""
-    questions = [
-        {"question_id": i, "category": "writing", "turns": [f"{i}a", f"{i}b"]} for i in range(3)
-    ]
-    answers = [
-        {"question_id": i, "model_id": "m", "choices": [{"turns": [f"c{i}", f"d{i}"]}]}
-        for i in range(3)
-    ]
-    data = write_mt_bench(tmp_path / "data", *questions)
-    said = write_lines(data / "answers.jsonl", *answers)
+    data = write_answered_mt_bench(tmp_path / "data", 3)
     return [
         *("-m", "harness.cli.main", "evaluate", "mt_bench", "--no-track"),
-        *("--data", str(data), "--answers", str(said), "--json"),
+        *("--data", str(data), "--answers", str(data / "answers.jsonl"), "--json"),
     ]
 
 

@@ -48,14 +48,12 @@ def test_running_a_figure_computes_its_runs_and_a_rerun_only_reports(
     assert tracker.calls.count("finished train") == 4
     assert (tracker.calls[0], tracker.calls[-1]) == ("follow", "finish")
     tracker.calls.clear()
-    result = call("run", *SMALL)
-    assert result.exit_code == 0
-    assert "All stages are done" in result.stdout
+    assert "All stages are done" in call("run", *SMALL).stdout
     assert tracker.calls == ["finish"]
     # The seeds in the store are shown, and what was run is what is synced.
     assert says("report", "figure10")["points"] == found["points"]
     tracker.calls.clear()
-    assert call("sync", "table4").exit_code == 0
+    call("sync", "table4")
     assert tracker.calls == ["sync table4 micro"]
     # Another figure of the same runs has what it needs.
     assert says("report", "figure9", "--seeds", "0,2")["points"][0]["state"] == "ok"
@@ -73,21 +71,17 @@ def test_a_figure_never_run_says_so_everywhere(says: Any, call: Any, name: str) 
 
 
 def test_a_published_figure_is_reported_and_drawn_again(
-    says: Any, call: Any, tracker: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    says: Any, call: Any, tracker: Any, results: Path
 ) -> None:
-    monkeypatch.setattr("harness.project.results_dir", lambda: tmp_path / "results")
-    refused = call("report", "figure10", "--published")
-    assert refused.exit_code == 2
+    refused = call("report", "figure10", "--published", code=2)
     assert "`figure10` is not published for the profile `micro`" in refused.stderr
-    assert call("run", *SMALL).exit_code == 0
+    call("run", *SMALL)
     found = says("report", "figure10", "--publish")
     assert says("report", "figure10", "--published") == found
-    shown = call("report", "figure10", "--published")
-    assert shown.exit_code == 0
-    assert "Spearman's ρ" in shown.stdout
-    folder = tmp_path / "results" / "micro" / "figure10"
+    assert "Spearman's ρ" in call("report", "figure10", "--published").stdout
+    folder = results / "micro" / "figure10"
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    assert call("report", "figure10", "--published", "--publish").exit_code == 0
+    call("report", "figure10", "--published", "--publish")
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
@@ -96,8 +90,7 @@ def test_a_figure_of_which_no_row_can_run_is_reported_and_not_run(
 ) -> None:
     bare = load_profiles()["micro"].model_copy(update={"algorithms": ("rloo",)})
     monkeypatch.setattr("harness.registry.declared.load_profiles", lambda: {"micro": bare})
-    result = call("run", "figure10")
-    assert result.exit_code == 2
+    result = call("run", "figure10", code=2)
     assert "`figure10` cannot run on the profile `micro`:\n" in result.stderr
     assert "`micro` has no algorithm `dpo`" in result.stderr
     found = says("report", "figure10")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from judge_stand_in import write_lines, write_mt_bench
+from judge_stand_in import write_answered_mt_bench
 
 from harness.errors import UserError
 from harness.selection.names import parse_names, parse_seeds
@@ -82,14 +82,8 @@ MISTAKES = {
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Write what commands name: nothing is wrong with any of it."""
-    folder = tmp_path_factory.mktemp("files")
-    question = {"question_id": 1, "category": "writing", "turns": ["first", "second"]}
-    answer = {"question_id": 1, "model_id": "m", "choices": [{"turns": ["a", "b"]}]}
-    made = {
-        "DATA": write_mt_bench(folder / "data", question),
-        "ANSWERS": write_lines(folder / "answers.jsonl", answer),
-    }
-    return {name: str(path) for name, path in made.items()}
+    data = write_answered_mt_bench(tmp_path_factory.mktemp("files") / "data", 1)
+    return {"DATA": str(data), "ANSWERS": str(data / "answers.jsonl")}
 
 
 @pytest.mark.parametrize("command", MISTAKES)
@@ -100,8 +94,7 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(
     words = command
     for name, path in files.items():
         words = words.replace(name, path)
-    result = call(*words.split())
-    assert result.exit_code == 2
+    result = call(*words.split(), code=2)
     assert result.stdout == ""
     assert result.stderr.startswith("harness: ")
     assert MISTAKES[command] in result.stderr
@@ -115,9 +108,8 @@ def test_a_file_named_without_its_ending_is_suggested(
 ) -> None:
     (tmp_path / "own.yaml").touch()
     monkeypatch.chdir(tmp_path)
-    result = call(*command.split())
-    assert result.exit_code == 2
-    assert "`own`; did you mean the file `own.yaml`?" in result.stderr
+    said = call(*command.split(), code=2).stderr
+    assert "`own`; did you mean the file `own.yaml`?" in said
 
 
 @pytest.mark.parametrize(
@@ -127,9 +119,7 @@ def test_a_file_named_without_its_ending_is_suggested(
      "report table4 --output caf\udce9"],
 )  # fmt: skip
 def test_a_wrong_usage_is_exit_code_2(call: Any, command: str) -> None:
-    result = call(*command.split())
-    assert result.exit_code == 2
-    assert "Traceback" not in result.stderr
+    assert "Traceback" not in call(*command.split(), code=2).stderr
 
 
 @pytest.mark.parametrize(
@@ -175,6 +165,4 @@ def test_what_the_system_has_against_a_command_is_one_sentence(
         raise fault
 
     monkeypatch.setattr("harness.overview.list_declared", fail)
-    result = call("list")
-    assert result.exit_code == code
-    assert words in result.stderr
+    assert words in call("list", code=code).stderr

@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import sys
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import pytest
 import typer
 from rich.cells import cell_len
+from running import ran
 
 from harness.cli import common
 from harness.cli.common import print_json, text_table
@@ -141,6 +141,4 @@ def test_bash_reads_the_completion_script(process: Any) -> None:
 
 
 def test_the_version_is_that_of_the_package_by_either_name() -> None:
-    asked = [sys.executable, "-m", "harness", "--version"]
-    found = subprocess.run(asked, capture_output=True, text=True, check=True)
-    assert found.stdout == f"harness {version('eva-harness')}\n"
+    assert ran("-m", "harness", "--version").stdout == f"harness {version('eva-harness')}\n"

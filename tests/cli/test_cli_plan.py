@@ -127,11 +127,9 @@ def test_a_budget_needs_every_price(
     """Where the user names who rewrites, only he knows the price."""
     monkeypatch.setenv("HARNESS_CREATOR_URL", "http://127.0.0.1:8000/v1")
     asked = ("run", "table4", "--profile", "single-gpu", "--seeds", "0", "--budget-usd")
-    result = call(*asked, "5")
-    assert result.exit_code == 2
-    assert "HARNESS_CREATOR_PRICE" in result.stderr
+    assert "HARNESS_CREATOR_PRICE" in call(*asked, "5", code=2).stderr
     monkeypatch.setenv("HARNESS_CREATOR_PRICE", "0,0")
-    assert "nothing was started" in call(*asked, "5").stderr
+    assert "nothing was started" in call(*asked, "5", code=2).stderr
     assert not (folders / "store" / "stages").exists()
 
 

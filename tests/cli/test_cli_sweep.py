@@ -22,8 +22,7 @@ def toys(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_models_that_are_not_here_are_named_before_anything_begins(
     call: Any, folders: Path
 ) -> None:
-    result = call("sweep", "run", "offline-evolve", "--profile", "paper")
-    assert result.exit_code == 2
+    result = call("sweep", "run", "offline-evolve", "--profile", "paper", code=2)
     assert "that this run needs are missing" in result.stderr
     assert "hf download google/gemma-2-9b-it" in result.stderr
     assert not folders.exists()
@@ -42,10 +41,7 @@ def test_the_list_names_the_shipped_sweeps(
     assert len(text.splitlines()) < 40
 
 
-def test_a_sweep_that_never_ran_says_so(
-    call: Any, says: Any, folders: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("harness.project.results_dir", lambda: folders / "nothing")
+def test_a_sweep_that_never_ran_says_so(call: Any, says: Any, folders: Path, results: Path) -> None:
     found = says("sweep", "show", "online-evolve")
     assert (found["trials"], found["winner"], found["pareto"], found["benchmarks"]) == (
         [], None, [], []
@@ -69,26 +65,20 @@ def test_without_the_final_the_winner_is_not_run(call: Any, says: Any, toys: Non
     assert found["benchmarks"] == []
 
 
-def test_a_sweep_runs_goes_on_and_is_shown(
-    call: Any, says: Any, toys: None, folders: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sweep_runs_goes_on_and_is_shown(call: Any, says: Any, toys: None, results: Path) -> None:
     """Two trials of two seeds, then the winner with three fresh seeds beside the base recipe."""
     asked = ("sweep", "run", "offline-evolve", "--trials", "2")
     found = says(*asked)
     assert [trial["state"] for trial in found["trials"]] == ["complete"] * 2
     assert found["winner"] in (0, 1)
     assert {score["score"] for score in found["benchmarks"]} >= {"ah_wr", "ae_lc", "mt_avg"}
-    monkeypatch.setattr("harness.project.results_dir", lambda: folders / "results")
     again = call(*asked)
-    assert again.exit_code == 0
     assert "2 of 2 trials done" in again.stdout
     assert "0 to compute" in again.stdout
     result, trials = map(again.stdout.index, ("Result: the winner", "Best trials"))
     assert result < trials
     publish = ("sweep", "show", "offline-evolve", "--publish")
-    refused = call(*publish)
-    assert refused.exit_code == 1
-    assert "it lacks 18 of 20 trials" in refused.stderr
+    assert "it lacks 18 of 20 trials" in call(*publish, code=1).stderr
     allowed = says(*publish, "--allow-fewer")
     assert allowed == {**found, "target": 20}
-    assert (folders / "results" / "micro" / "sweeps" / "offline-evolve" / "report.md").exists()
+    assert (results / "micro" / "sweeps" / "offline-evolve" / "report.md").exists()

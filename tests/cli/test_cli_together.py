@@ -66,7 +66,6 @@ def test_a_run_computes_everything_once_and_closes_with_a_line_for_each_table(
     prompts, the random quarter, the matched steps, and uniform eva twice more.
     """
     result = call("run", "all-offline", "--seeds", "0,1", "--jobs", "1")
-    assert result.exit_code == 0, result.stderr
     assert tracker.calls.count("finished train") == 20 * 2
     assert (tracker.calls[0], tracker.calls[-1]) == ("follow", "finish")
     closing = result.stdout.rsplit("title", 1)[1]
@@ -78,7 +77,7 @@ def test_a_run_computes_everything_once_and_closes_with_a_line_for_each_table(
     assert {cell["state"] for cell in says("report", "table5")} == {"ok"}
     assert {cell["seeds"] == [0, 1] for cell in says("report", "table5")} == {True}
     tracker.calls.clear()
-    assert call("sync").exit_code == 0
+    call("sync")
     assert sorted(tracker.calls) == sorted(f"sync {name} micro" for name in FEW)
     again = call("run", "all-offline", "--seeds", "0,1", "--jobs", "1")
     assert "All stages are done" in again.stdout
@@ -95,7 +94,6 @@ def test_a_table_that_cannot_run_is_left_out_and_named(
     everyone = {**all_profiles(), "micro": known}
     monkeypatch.setattr(declared, "all_profiles", functools.cache(lambda: everyone))
     result = call("run", "all", "--seeds", "0", "--jobs", "1")
-    assert result.exit_code == 0, result.stderr
     assert result.stdout.count("left out: table9: `micro` has no algorithm `sppo`") == 2
     plan = says("plan", "all", "--seeds", "0")
     assert list(plan["left_out"]) == ["table9"]
@@ -109,8 +107,7 @@ def test_a_failure_costs_the_rows_it_stops_and_makes_the_exit_code_1(
 ) -> None:
     """`repeat` stands in one row of one table."""
     monkeypatch.setenv("TOY_FAILS", "repeat")
-    result = call("run", "all-offline", "--seeds", "0", "--jobs", "1")
-    assert result.exit_code == 1
+    result = call("run", "all-offline", "--seeds", "0", "--jobs", "1", code=1)
     assert "1 stage failed" in result.stderr
     lines = result.stdout.rsplit("title", 1)[1].splitlines()
     found = next(line for line in lines if line.startswith("components"))
@@ -125,34 +122,29 @@ def test_a_profile_that_can_run_nothing_says_why(
     bare = all_profiles()["paper"].model_copy(update={"algorithms": ()})
     only = functools.cache(lambda: {"paper": bare})
     monkeypatch.setattr("harness.registry.declared.all_profiles", only)
-    result = call("plan", "all-offline", "--profile", "paper")
-    assert result.exit_code == 2
+    result = call("plan", "all-offline", "--profile", "paper", code=2)
     assert "`all-offline` cannot run on the profile `paper`:" in result.stderr
     assert "  table4: `paper` has no algorithm `dpo`" in result.stderr
 
 
 def test_only_tables_that_were_run_are_published(
-    call: Any, tracker: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    call: Any, tracker: Any, monkeypatch: pytest.MonkeyPatch, results: Path
 ) -> None:
     """Table 12 has two rows of table 5, which have numbers when only table 5 was run."""
-    monkeypatch.setattr("harness.project.results_dir", lambda: tmp_path / "results")
     monkeypatch.setattr(
         "harness.registry.declared.members",
         lambda group, tables: [tables["table5"], tables["table12"]],
     )
-    assert call("run", "table5", "--seeds", "0", "--jobs", "1").exit_code == 0
+    call("run", "table5", "--seeds", "0", "--jobs", "1")
     result = call("report", "all-offline", "--publish", "--seeds", "7")
     assert "table5 was not run" in result.stderr
-    assert not (tmp_path / "results").exists()
-    result = call("report", "all-offline", "--publish")
-    assert result.exit_code == 0, result.stderr
-    assert [path.name for path in (tmp_path / "results" / "micro").iterdir()] == ["table5"]
+    assert not results.exists()
+    call("report", "all-offline", "--publish")
+    assert [path.name for path in (results / "micro").iterdir()] == ["table5"]
     # A table that is refused does not stop the others, and the command says so at its end.
     asked = ("report", "all-offline", "--publish", "--seeds", "0,7")
-    refused = call(*asked)
-    assert refused.exit_code == 1
-    assert "table5" in refused.stderr.splitlines()[-1]
-    assert call(*asked, "--allow-fewer").exit_code == 0
+    assert "table5" in call(*asked, code=1).stderr.splitlines()[-1]
+    call(*asked, "--allow-fewer")
 
 
 def test_a_table_of_ours_has_no_claims_of_the_papers(call: Any) -> None:

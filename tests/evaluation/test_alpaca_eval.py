@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from judge_stand_in import StandIn, client_of, completion, run
+from judge_stand_in import StandIn, client_of, completion
 
 from harness.endpoint.client import ServedModel
 from harness.errors import HarnessError, UserError
@@ -25,6 +25,7 @@ from harness.evaluation.benchmarks.alpaca_eval import (
 from harness.evaluation.benchmarks.alpaca_package import length_controlled
 from harness.evaluation.files import Question, read_records
 from harness.evaluation.scores import Evaluation
+from harness.worlds.real.evaluating import judge_answers
 
 WON = 200
 """Instructions on which the toy judge prefers the toy model."""
@@ -109,7 +110,7 @@ def test_a_judge_without_the_package_is_one_sentence(data: Path, tmp_path: Path)
     bench = AlpacaEval.load(data)
     answers = bench.read_answers(data / "model_outputs.json", None)
     with StandIn(rank) as server, pytest.raises(UserError, match="install the extra `alpaca`"):
-        run(bench, answers, judge_of(server, tmp_path), tmp_path)
+        judge_answers(bench, answers, judge_of(server, tmp_path), tmp_path)
 
 
 @needs_package
@@ -120,7 +121,7 @@ def test_a_run_asks_the_package_s_prompts_and_reads_with_its_parser(
     bench = AlpacaEval.load(data)
     answers = bench.read_answers(data / "model_outputs.json", None)
     with StandIn(rank) as server:
-        found = run(bench, answers, judge_of(server, tmp_path), tmp_path / "out")
+        found = judge_answers(bench, answers, judge_of(server, tmp_path), tmp_path / "out")
         assert server.requests == 805
         body = server.bodies[0]
     assert (body["model"], body["temperature"], body["max_tokens"]) == (OWN_JUDGE, 0, 100)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import yaml
-from judge_stand_in import StandIn, client_of, completion, named, run, write_lines
+from judge_stand_in import StandIn, client_of, completion, named, write_lines
 
 from harness.endpoint.client import ServedModel
 from harness.errors import HarnessError, UserError
@@ -22,6 +22,7 @@ from harness.evaluation.benchmarks.arena_hard import (
     score_games,
 )
 from harness.evaluation.files import Answer, Answers, read_answers, read_records
+from harness.worlds.real.evaluating import judge_answers
 
 CONFIG = {
     "system_prompt": "system",
@@ -107,7 +108,7 @@ def test_a_run_weighs_strong_verdicts_three_times_and_follows_up_unparsed_ones(
         }
     )
     with StandIn(judge) as server:
-        found = run(ArenaHard.load(data), ANSWERS, judge_of(server, tmp_path), tmp_path)
+        found = judge_answers(ArenaHard.load(data), ANSWERS, judge_of(server, tmp_path), tmp_path)
         followed = [b["messages"] for b in server.bodies if len(b["messages"]) > 2]
         assert server.requests == 6
     assert found.scores == pytest.approx({"win_rate": 70.0, "answer_tokens": 20.0})
@@ -153,7 +154,7 @@ def test_published_judgments_are_made_again(shared_dir: Path, tmp_path: Path) ->
     }
     replies = {g["user_prompt"]: g["judgment"] for r in records for g in r["games"]}
     with StandIn(lambda body: completion(replies[body["messages"][1]["content"]])) as server:
-        found = run(bench, own, judge_of(server, tmp_path), tmp_path)
+        found = judge_answers(bench, own, judge_of(server, tmp_path), tmp_path)
     expected = score_games(games_from_judgments(records), "gemma-1.1-2b-it")
     assert found.scores["win_rate"] == pytest.approx(expected.scores["win_rate"])
     assert (found.n, found.n_missing) == (31, 0)

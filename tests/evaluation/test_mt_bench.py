@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from judge_stand_in import StandIn, client_of, completion, named, run, write_lines, write_mt_bench
+from judge_stand_in import StandIn, client_of, completion, named, write_lines, write_mt_bench
 
 from harness.endpoint.client import Outcome, ServedModel
 from harness.endpoint.request import Reply
@@ -12,6 +12,7 @@ from harness.errors import HarnessError, UserError
 from harness.evaluation.benchmarks.mt_bench import MtBench, parse_rating, score_ratings
 from harness.evaluation.files import Answer, Answers, fill, read_answers, read_records
 from harness.evaluation.scores import Judgment
+from harness.worlds.real.evaluating import judge_answers
 
 SPPO = "gemma-2-9b-it-sppo-iter-1"
 CATEGORIES = ("writing", "math")
@@ -47,21 +48,13 @@ def test_each_turn_has_its_prompt_and_math_its_reference(data: Path) -> None:
     assert items[0].request.body()["temperature"] == 0
 
 
-def test_the_judge_s_prompts_of_the_authors_are_made_again(shared_dir: Path) -> None:
-    """160 prompts, letter by letter, from the questions, references and answers alone."""
-    folder = shared_dir / "benchmarks" / "mt_bench"
-    answers = read_answers(folder / f"answer_{SPPO}.jsonl")
-    items = MtBench.load(folder).requests(answers, named("gpt-4"))
-    made = {(i.prompt_id, i.number): (i.shown, i.request.messages[1].content) for i in items}
-    records = read_records(folder / f"judgment_{SPPO}_single.jsonl")
-    sent = {(str(r["question_id"]), r["turn"]): (r["judge"][1], r["user_prompt"]) for r in records}
-    assert made == sent
-
-
 def test_a_run_whose_judge_repeats_the_authors_replies_gives_the_paper_s_row(
     shared_dir: Path, tmp_path: Path
 ) -> None:
-    """The paper's SPPO row, 8.62 / 9.03 / 8.21, out of the whole path over HTTP."""
+    """The paper's SPPO row, 8.62 / 9.03 / 8.21, out of the whole path over HTTP.
+
+    The 160 prompts are made again letter by letter, from questions, references and answers alone.
+    """
     folder = shared_dir / "benchmarks" / "mt_bench"
     records = read_records(folder / f"judgment_{SPPO}_single.jsonl")
     replies = {r["user_prompt"]: r["judgment"] for r in records}
@@ -69,7 +62,7 @@ def test_a_run_whose_judge_repeats_the_authors_replies_gives_the_paper_s_row(
         judge = ServedModel(client_of(server, tmp_path), "gpt-4")
         bench = MtBench.load(folder)
         answers = bench.read_answers(folder / f"answer_{SPPO}.jsonl", None)
-        found = run(bench, answers, judge, tmp_path / "out")
+        found = judge_answers(bench, answers, judge, tmp_path / "out")
         assert server.requests == 160
     assert found.model == SPPO
     assert found.scores == pytest.approx(
@@ -78,8 +71,16 @@ def test_a_run_whose_judge_repeats_the_authors_replies_gives_the_paper_s_row(
     assert (found.n, found.n_missing) == (80, 0)
     assert found.columns["average"] == "average"
     kept = read_records(tmp_path / "out" / "mt_bench" / SPPO / "gpt-4" / "judgments.jsonl")
-    wanted = {(r["question_id"], r["turn"]): (r["judgment"], r["score"]) for r in records}
-    assert {(int(r["question_id"]), r["turn"]): (r["judgment"], r["score"]) for r in kept} == wanted
+    assert by_turn(kept) == by_turn(records)
+
+
+def by_turn(records: list[dict[str, Any]]) -> dict[tuple[str, int], list[Any]]:
+    """Return of each judgment which prompt it was asked with, the letters, the reply, the score."""
+    said = ("user_prompt", "judgment", "score")
+    return {
+        (str(r["question_id"]), r["turn"]): [r["judge"][1], *(r[name] for name in said)]
+        for r in records
+    }
 
 
 def test_a_reply_without_a_rating_is_counted_and_never_zero(data: Path, tmp_path: Path) -> None:
@@ -87,7 +88,7 @@ def test_a_reply_without_a_rating_is_counted_and_never_zero(data: Path, tmp_path
     texts = iter(["[[4]]", "no rating", "[[8]]", "[[6]]"])
     with StandIn(lambda body: completion(next(texts))) as server:
         judge = ServedModel(client_of(server, tmp_path), "other", concurrency=1)
-        found = run(MtBench.load(data), ANSWERS, judge, tmp_path / "out")
+        found = judge_answers(MtBench.load(data), ANSWERS, judge, tmp_path / "out")
     assert found.scores == pytest.approx({"average": 6.0, "turn_1": 6.0, "turn_2": 6.0})
     assert found.n_missing == 1
     assert found.columns == {c: f"{c}@other" for c in ("average", "turn_1", "turn_2")}

@@ -7,10 +7,9 @@ import socket
 import struct
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
-from judge_stand_in import Body, StandIn, digest, judge, write_lines, write_mt_bench
+from judge_stand_in import Body, StandIn, digest, judge, write_answered_mt_bench
 from scene import KEY, Scene
 
 CONCURRENCY = 4
@@ -54,7 +53,7 @@ class Asked:
         """The command that evaluates."""
         data = self.scene.folder / "data"
         if not data.exists():
-            _write_data(data, self._questions)
+            write_answered_mt_bench(data, self._questions)
         return (
             "evaluate", "mt_bench", "--data", str(data), "--answers", str(data / "answers.jsonl"),
             "--no-track", "--json", *self._options,
@@ -79,8 +78,7 @@ class Asked:
     def goes_on(self) -> None:
         """Ask to the end; fail where a kept reply is lost or paid again, or a score is another."""
         calm, kept, seen = self.calm(), self.kept(), dict(self.server.seen)
-        done = self.scene.call(*self.command)
-        assert done.code == 0, done.errors
+        done = self.scene.call(*self.command).well()
         self.check_kept(kept, seen)
         assert done.json[0]["scores"] == calm[0]["scores"]
 
@@ -94,23 +92,7 @@ class Asked:
 
 def _calmly(scene: Scene, questions: int) -> Any:
     with Asked(scene, questions) as asked:
-        done = scene.call(*asked.command)
-    assert done.code == 0, done.errors
-    return done.json
-
-
-def _write_data(folder: Path, questions: int) -> None:
-    """Write questions, answers to them, and the judge's prompts."""
-    numbers = range(questions)
-    asked = [(i, [f"{i}?", f"and {i}?"]) for i in numbers]
-    said = [(i, [f"a model says {i}", f"a model adds {i}"]) for i in numbers]
-    write_mt_bench(
-        folder, *({"question_id": i, "category": "writing", "turns": turns} for i, turns in asked)
-    )
-    write_lines(
-        folder / "answers.jsonl",
-        *({"question_id": i, "model_id": "a model", "choices": [{"turns": t}]} for i, t in said),
-    )
+        return scene.call(*asked.command).well().json
 
 
 def _raw(data: bytes, status: int = 200, headers: Mapping[str, str] | None = None) -> Answers:

@@ -77,10 +77,14 @@ class Done:
         found = json.loads(self.out)
         return found.get("items", found)
 
+    def well(self) -> Done:
+        """Return this; fail where it did not end well."""
+        assert self.code == 0, self.errors
+        return self
+
     def check_as(self, calm: Calm) -> None:
         """Fail where it did not end well, or said what an undisturbed command did not say."""
-        assert self.code == 0, self.errors
-        assert without_times(self.json) == without_times(calm.done.json)
+        assert without_times(self.well().json) == without_times(calm.done.json)
 
 
 @dataclass(frozen=True)
@@ -236,8 +240,7 @@ class Scene:
 
         def make(scene: Scene) -> Calm:
             began = time.monotonic()
-            done = scene.call(*command)
-            assert done.code == 0, done.errors
+            done = scene.call(*command).well()
             return Calm(done, scene, scene.outputs(), time.monotonic() - began)
 
         return self.once(" ".join(command), make)

@@ -109,8 +109,7 @@ def published(scene: Scene) -> Scene:
     """Return a scene with a table that is computed and published."""
     whole = scene.calm(*RUN).scene
     if not whole.results.exists():
-        done = whole.call("report", *ROWS, "0", "--publish")
-        assert done.code == 0, done.errors
+        whole.call("report", *ROWS, "0", "--publish").well()
     return whole
 
 
@@ -119,8 +118,7 @@ def test_damage_to_the_store(scene: Scene) -> None:
     whole = published(scene)
     shutil.copytree(whole.work, scene.work)
     shutil.copytree(whole.results, scene.results)
-    usual = scene.inside(*REPORT)
-    assert usual.code == 0, usual.errors
+    usual = scene.inside(*REPORT).well()
     missed = []
     for _ in range(8):
         path = any_file(scene.work / "store" / "stages", scene.dice)
@@ -168,5 +166,5 @@ def test_damage_to_what_is_published(scene: Scene) -> None:
         if not found(done, (path.name, str(inside.parent), inside.parent.name)):
             missed.append(f"{how} of {inside}: {done}")
         put_back(path, whole.results / inside)
-    assert scene.inside("verify").code == 0
+    scene.inside("verify").well()
     assert not missed, "\n".join(missed)

@@ -30,8 +30,7 @@ def one_of(ways: dict[str, Answers], dice: random.Random, *, once: bool = False)
 def asks_well(scene: Scene, asked: Asked, limit_s: float = UNDISTURBED_S) -> Done:
     """Run the command to its end; fail where its scores are not the usual ones."""
     calm = asked.calm()
-    done = scene.call(*asked.command, limit_s=limit_s)
-    assert done.code == 0, done.errors
+    done = scene.call(*asked.command, limit_s=limit_s).well()
     assert done.json[0]["scores"] == calm[0]["scores"]
     return done
 
@@ -101,6 +100,6 @@ def test_kept_replies_with_a_flipped_bit(scene: Scene) -> None:
 def again(scene: Scene, asked: Asked) -> None:
     """Fail where the same command again asks for anything."""
     kept, seen = asked.kept(), dict(asked.server.seen)
-    assert scene.call(*asked.command).code == 0
+    scene.call(*asked.command).well()
     asked.check_kept(kept, seen)
     assert dict(asked.server.seen) == seen

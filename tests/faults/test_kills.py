@@ -52,8 +52,7 @@ def test_kills_of_sweeps(scene: Scene) -> None:
     calm = scene.calm(*SWEEP)
     jobs = scene.dice.choice("12") if scene.is_long else "1"
     disturbed(scene, (*SWEEP, "--jobs", jobs), calm, kills=1 + scene.is_long)
-    done = scene.call(*SWEEP)
-    assert done.code == 0, done.errors
+    done = scene.call(*SWEEP).well()
     scene.check_store(calm)
     assert values(done.json) == values(calm.done.json)
     assert done.json["benchmarks"] == calm.done.json["benchmarks"]
@@ -103,8 +102,7 @@ def test_kills_of_publications(scene: Scene) -> None:
             running.end()
         found = published(scene.results)
         assert found in whole, f"a publication is torn: {sorted(found)}"
-        done = scene.call(*PUBLISHED[1])
-        assert done.code == 0, done.errors
+        scene.call(*PUBLISHED[1]).well()
         assert published(scene.results) == whole[1]
         left = list(scene.results.glob("*/.*"))
         assert not left, f"left behind by a killed publication: {left}"
@@ -113,10 +111,9 @@ def test_kills_of_publications(scene: Scene) -> None:
 def twice(scene: Scene) -> tuple[Path, Path, Path]:
     """Publish one seed and then two; return the work folder and the results after each."""
     before = scene.folder / "before"
-    assert scene.call("run", *ROWS, "0-1").code == 0
+    scene.call("run", *ROWS, "0-1").well()
     for command in PUBLISHED:
-        done = scene.call(*command)
-        assert done.code == 0, done.errors
+        scene.call(*command).well()
         if not before.exists():
             shutil.copytree(scene.results, before)
     return scene.work, before, scene.results
@@ -132,8 +129,7 @@ def test_kills_of_sync(scene: Scene) -> None:
         running = scene.start(*SYNC, **uri)
         scene.kill_somehow(running, 6.0, lambda: 0)
         running.end()
-    done = scene.call(*SYNC, **uri)
-    assert done.code == 0, done.errors
+    scene.call(*SYNC, **uri).well()
     runs = held(uri["MLFLOW_TRACKING_URI"])
     assert runs
     assert all(len(found) == 1 for found in runs.values()), runs
@@ -143,5 +139,5 @@ def test_kills_of_sync(scene: Scene) -> None:
 def calmly(calm: Calm, other: Scene) -> Any:
     other.work = calm.scene.work
     other.told["MLFLOW_TRACKING_URI"] = uri = new_database(other)
-    assert other.inside(*SYNC).code == 0
+    other.inside(*SYNC).well()
     return held(uri)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from clusters import connected
-from judge_stand_in import StandIn
+from judge_stand_in import serving
 from test_engine_local import diamond, leftovers, outputs, run
 from toy_stages import toy
 
@@ -35,45 +35,32 @@ RAY = EngineOptions(engine="ray")
 
 
 @pytest.fixture(scope="module")
-def toys_found(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Let workers elsewhere find the toy stages and a work folder."""
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """Return a Ray of two nodes with a core each, to which this process is connected.
+
+    Its workers find the toy stages and a work folder.
+    """
+    silence()
+    pytest.importorskip("ray", reason="the extra `ray` is not installed")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HARNESS_WORK", str(tmp_path_factory.mktemp("work")))
         patch.setenv("PYTHONPATH", f"{HERE}:{os.environ.get('PYTHONPATH', '')}")
-        yield
+        with connected() as made:
+            yield made
 
 
-@pytest.fixture(scope="module")
-def cluster(toys_found: None) -> Iterator[Any]:
-    """Return a Ray of two nodes with a core each, to which this process is connected."""
-    silence()
-    pytest.importorskip("ray", reason="the extra `ray` is not installed")
-    with connected() as made:
-        yield made
+there = partial(run, jobs=None, where=RAY)
+"""Runs toy stages on Ray into the store under a folder, as many at once as there is room for."""
+
+on_cluster = pytest.mark.usefixtures("cluster")
 
 
-@pytest.fixture(scope="module")
-def where(request: pytest.FixtureRequest, toys_found: None) -> EngineOptions:
-    """Return what asks for an engine that is there, with two cores."""
-    if request.param == "ray":
-        request.getfixturevalue("cluster")
-    return EngineOptions(engine=request.param)
-
-
-there = partial(run, jobs=None)
-"""Runs toy stages into the store under a folder, as many at once as there is room for."""
-
-elsewhere = pytest.mark.parametrize("where", ["ray"], indirect=True)
-
-
-@elsewhere
-def test_others_compute_the_bytes_and_failures_that_this_machine_does(
-    where: EngineOptions, tmp_path: Path
-) -> None:
+@on_cluster
+def test_others_compute_the_bytes_and_failures_that_this_machine_does(tmp_path: Path) -> None:
     failing = [toy(kind) for kind in ("raises", "refuses", "dies", "leaves")]
     targets = [*diamond(), toy("curve"), *failing]
     events: list[Event] = []
-    found = there(tmp_path / "there", targets, where=where, on_event=events.append)
+    found = there(tmp_path / "there", targets, on_event=events.append)
     expected = run(tmp_path / "here", targets)
     assert found.failed == expected.failed
     assert outputs(tmp_path / "there") == outputs(tmp_path / "here") != {}
@@ -84,8 +71,8 @@ def test_others_compute_the_bytes_and_failures_that_this_machine_does(
     assert "last words" in failure["traceback"]
 
 
-@elsewhere
-def test_ctrl_c_ends_all_that_was_started(where: EngineOptions, tmp_path: Path) -> None:
+@on_cluster
+def test_ctrl_c_ends_all_that_was_started(tmp_path: Path) -> None:
     processes: list[int] = []
     gate = str(tmp_path / "none")
 
@@ -95,27 +82,29 @@ def test_ctrl_c_ends_all_that_was_started(where: EngineOptions, tmp_path: Path) 
             signal.raise_signal(signal.SIGINT)
 
     with pytest.raises(Interrupted, match="stopped with 0 of 1"):
-        there(tmp_path, [toy("gated", gate=gate)], where=where, on_event=interrupt)
+        there(tmp_path, [toy("gated", gate=gate)], on_event=interrupt)
     assert select.select(processes, [], [], 10)[0] == processes
     assert leftovers(tmp_path) == []
 
 
-@elsewhere
-def test_what_no_node_has_room_for_is_refused_at_once(where: EngineOptions, tmp_path: Path) -> None:
+@on_cluster
+def test_what_no_node_has_room_for_is_refused_at_once(tmp_path: Path) -> None:
     needs = Needs({"draw": Need(gpus=2)})
     with pytest.raises(UserError, match=r"needs 1 core and 2 GPUs, and the largest node .* 1 core"):
-        there(tmp_path, [toy("draw", number=1)], where=where, needs=needs)
+        there(tmp_path, [toy("draw", number=1)], needs=needs)
 
 
-@pytest.mark.parametrize("where", ["local", "ray"], indirect=True)
+@pytest.mark.parametrize("engine", ["local", "ray"])
 def test_workers_of_every_engine_draw_on_one_budget(
-    where: EngineOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    engine: Any, request: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Four stages, two at a time, would spend 5.2 cents; together they stop before 2."""
+    if engine == "ray":
+        request.getfixturevalue("cluster")
+    where = EngineOptions(engine=engine)
     monkeypatch.setenv("HARNESS_WORK", str(tmp_path / "work"))
     monkeypatch.setenv("HARNESS_JUDGE_PRICE", "10,30")
-    with StandIn() as server:
-        monkeypatch.setenv("HARNESS_JUDGE_URL", server.url)
+    with serving() as server:
         asking = [toy("asks", number=number) for number in range(4)]
         limit = {"HARNESS_BUDGET_USD": str(BUDGET)}
         outcome = run(tmp_path / "work", asking, jobs=2, where=where, environment=limit)
@@ -144,7 +133,7 @@ def test_an_engine_that_is_not_installed_says_what_to_type(
 ) -> None:
     monkeypatch.setattr(ray_engine, "find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"`ray` is not installed: type `.*\[ray\]'`"):
-        there(tmp_path, [toy("draw", number=1)], where=RAY)
+        there(tmp_path, [toy("draw", number=1)])
 
 
 def test_an_address_is_for_ray_only() -> None:
@@ -185,7 +174,7 @@ def test_a_node_that_is_killed_costs_its_running_stages_only(cluster: Any, tmp_p
                 for pipe in pipes:
                     threading.Thread(target=pipe.write_text, args=("go on",), daemon=True).start()
 
-    assert there(tmp_path, [toy("total", *awaiting)], where=RAY, on_event=kill).ok
+    assert there(tmp_path, [toy("total", *awaiting)], on_event=kill).ok
     assert sorted(log.read_text().splitlines()) == ["0 0", "1 0"]
     again = started.count("awaits one") + started.count("awaits two")
     assert (started.count("draw"), again, started.count("total")) == (2, 3, 1)
