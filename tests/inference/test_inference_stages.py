@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from asked import CONVERSATIONS, TEXTS, Requests
+from staging import given
 
 from harness.errors import UserError
 from harness.models.policy import generate
@@ -17,7 +18,7 @@ from harness.runtime import Plan, Stage, StageContext
 from harness.runtime.stage import Json
 from harness.serving.engines import identity, installed, needed
 from harness.worlds.lookup import answering, world_of
-from harness.worlds.stage_io import PROMPT_SCHEMA, read_rows, write_rows
+from harness.worlds.stage_io import PROMPT_SCHEMA, read_rows
 
 SAMPLING: dict[str, Json] = {
     "n": 3, "temperature": 0.7, "top_p": 0.9, "top_k": 0, "max_new_tokens": 12, "batch_size": 4
@@ -26,15 +27,13 @@ SAMPLING: dict[str, Json] = {
 
 def context(folder: Path, policy: Path, **settings: Json) -> StageContext:
     """Return the context of a stage of a policy that another stage trained."""
-    prompts, trained, output = (folder / name for name in ("prompts", "a1b2c3d4e5f6a7", "output"))
-    if not prompts.exists():
-        prompts.mkdir(parents=True)
-        row = {**dict.fromkeys(PROMPT_SCHEMA.names), "source": "human", "generation": 0}
-        rows = [{**row, "prompt_id": f"p{i}", "prompt": text} for i, text in enumerate(TEXTS)]
-        write_rows(prompts / "prompts.parquet", rows, PROMPT_SCHEMA)
-        trained.mkdir()
-        (trained / "model").symlink_to(policy)
-    output.mkdir(exist_ok=True)
+    row = {**dict.fromkeys(PROMPT_SCHEMA.names), "source": "human", "generation": 0}
+    rows = [{**row, "prompt_id": f"p{i}", "prompt": text} for i, text in enumerate(TEXTS)]
+    prompts = given(folder / "prompts", "prompts", rows, PROMPT_SCHEMA)
+    trained, output = folder / "a1b2c3d4e5f6a7", folder / "output"
+    trained.mkdir()
+    output.mkdir()
+    (trained / "model").symlink_to(policy)
     inputs, settings = {"prompts": prompts, "policy": trained}, {**SAMPLING, **settings}
     return StageContext(settings, inputs, output, seed=5, unfinished=folder / "unfinished")
 

@@ -1,7 +1,6 @@
 """Laws of the worlds as commands and stages ask them, in this process and of nobody outside."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,14 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 from judge_stand_in import client_of
+from staging import given, run_stage, scores_in
 
 from harness.endpoint.client import ServedModel
 from harness.errors import HarnessError, UserError
 from harness.eva.evolving import NoReplyError
 from harness.pipeline.algorithm import Planner
 from harness.registry.profile import Profile, load_profiles
-from harness.runtime.stage import StageContext
-from harness.worlds import stage_io
 from harness.worlds.embedded import files
 from harness.worlds.embedded.judge import complexity, quality
 from harness.worlds.instructions.creator import BY_POLICY, PolicyCreator
@@ -39,12 +37,6 @@ def real(**changes: Any) -> Profile:
 def with_prompts(**changes: Any) -> Profile:
     declared = PROFILES["paper"].prompts.model_copy(update={"splits": (), **changes})
     return real(prompts=declared)
-
-
-def stage(tmp_path: Path, inputs: dict[str, Path] | None = None, **settings: Any) -> StageContext:
-    output = tmp_path / "output"
-    output.mkdir()
-    return StageContext(settings, inputs or {}, output, 0)
 
 
 def prompts_in(path: Path, count: int) -> Path:
@@ -77,17 +69,13 @@ def test_the_embedded_world_asks_nobody_and_has_prompts_words_and_accuracies() -
 
 def test_the_embedded_judge_of_prompts_reads_their_text(tmp_path: Path) -> None:
     rows = [{"prompt_id": "p0", "prompt": READABLE}, {"prompt_id": "p1", "prompt": "what?"}]
-    stage_io.write_rows(tmp_path / "prompts.parquet", rows)
-    ctx = stage(tmp_path, {"prompts": tmp_path}, judge="micro-3/rules")
-    runtime_of("micro-3/rules").rate(ctx)
-    found = {
-        (row["prompt_id"], row["column"]): row["value"]
-        for row in stage_io.read_rows(ctx.output / "scores.parquet")
-    }
+    inputs = {"prompts": given(tmp_path, "prompts", rows)}
+    rate = runtime_of("micro-3/rules").rate
+    found = scores_in(run_stage(rate, tmp_path / "out", {"judge": "micro-3/rules"}, inputs))
     assert found["p0", "complexity"] == complexity(READABLE) == 2.0
     assert found["p0", "quality"] == quality(READABLE) > found["p1", "quality"] == 1.0
     with pytest.raises(HarnessError, match="no such judge `micro-3/oracle`; use `rules`"):
-        runtime_of("micro-3/rules").rate(replace(ctx, settings={"judge": "micro-3/oracle"}))
+        run_stage(rate, tmp_path / "other", {"judge": "micro-3/oracle"}, inputs)
 
 
 def test_the_embedded_runtime_reads_what_settings_mean() -> None:

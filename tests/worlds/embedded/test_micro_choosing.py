@@ -12,8 +12,9 @@ from build_micro import HUMAN, draw_prompts
 from hypothesis import given
 from hypothesis import strategies as st
 from micro_reading import read
+from staging import given as filed
+from staging import run_stage
 
-from harness.runtime import StageContext
 from harness.worlds.embedded.choosing import (
     OracleValue,
     choose,
@@ -28,7 +29,7 @@ from harness.worlds.embedded.choosing import (
 )
 from harness.worlds.embedded.language import write_list
 from harness.worlds.embedded.texts import RANKED, TOPICS
-from harness.worlds.stage_io import PROMPT_SCHEMA, Rows, read_rows, write_rows
+from harness.worlds.stage_io import PROMPT_SCHEMA, Rows, read_rows
 
 
 @pytest.mark.parametrize(
@@ -94,18 +95,17 @@ KNOWN = {name: place / 239 for place, name in enumerate(reversed(RANKED))}
 
 def chosen(folder: Path, seed: int = 0, **settings: Any) -> Rows:
     """What the stage chooses of 60 human prompts: a quarter, 15."""
-    inputs = {name: folder / name for name in ("prompts", "probe")}
-    output = folder / f"{seed}-{'-'.join(map(str, settings.values()))}"
-    for place in (*inputs.values(), output):
-        place.mkdir(exist_ok=True)
     rows = [
         {"prompt_id": f"h{i}", "prompt": text, "source": "human", "generation": 0}
         for i, text in enumerate(PROMPTS)
     ]
-    write_rows(inputs["prompts"] / "prompts.parquet", rows, PROMPT_SCHEMA)
     names = [{"name": name, "right": right} for name, right in KNOWN.items()]
-    write_rows(inputs["probe"] / "names.parquet", names)
-    choose_stage(StageContext({"fraction": 0.25, **settings}, inputs, output, seed))
+    inputs = {
+        "prompts": filed(folder / "prompts", "prompts", rows, PROMPT_SCHEMA),
+        "probe": filed(folder / "probe", "names", names),
+    }
+    output = folder / f"{seed}-{'-'.join(map(str, settings.values()))}"
+    run_stage(choose_stage, output, {"fraction": 0.25, **settings}, inputs, seed)
     return read_rows(output / "selected.parquet")
 
 
@@ -157,12 +157,12 @@ def test_the_stage_measures_a_policy_by_its_own_answers(
         return [[answer, SimpleNamespace(text="no idea")] * (n // 2) for answer in right]
 
     @contextmanager
-    def answering(_ctx: StageContext) -> Iterator[Any]:
+    def answering(_ctx: Any) -> Iterator[Any]:
         yield ask
 
     monkeypatch.setattr("harness.worlds.lookup.answering", answering)
-    probe_stage(StageContext({"n": 6}, {}, tmp_path, 0))
-    rows = read_rows(tmp_path / "names.parquet")
+    out = run_stage(probe_stage, tmp_path / "out", {"n": 6})
+    rows = read_rows(out / "names.parquet")
     assert [row["name"] for row in rows] == list(RANKED)
     assert {row["right"] for row in rows} == {0.5}
 

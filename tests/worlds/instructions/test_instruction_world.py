@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from staging import given, read_json, run_stage, scores_in
 from tiny_gemma import build_tiny_gemma
 
 from harness.errors import HarnessError, UserError
 from harness.models.loading import tokenize
 from harness.models.policy import load_policy
 from harness.registry.profile import Profile
-from harness.runtime.stage import StageContext
 from harness.worlds import NO_TOPIC, stage_io
 from harness.worlds.instructions import tasks, world
 from harness.worlds.instructions.creator import BY_POLICY, METHODS
@@ -155,11 +155,8 @@ def judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return a function that judges `ANSWERS` as those to a benchmark's first prompts."""
     asked = tuple(str(task) for task, *_ in ANSWERS)
 
-    def judge(benchmark: str, **settings: Any) -> StageContext:
-        def written(part: str, count: int) -> tuple[str, ...]:
-            return asked
-
-        monkeypatch.setattr(tasks, "prompts", written)
+    def judge(benchmark: str, **settings: Any) -> Path:
+        monkeypatch.setattr(tasks, "prompts", lambda part, count: asked)
         rows = [
             {
                 "prompt_id": f"{benchmark}{i:05d}",
@@ -169,15 +166,10 @@ def judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
             }
             for i, (task, answer, tokens) in enumerate(ANSWERS)
         ]
-        folders = tmp_path / "answers", tmp_path / "out"
-        for folder in folders:
-            folder.mkdir()
-        stage_io.write_rows(folders[0] / "answers.parquet", rows)
+        inputs = {"answers": given(tmp_path / "answers", "answers", rows)}
         identity = tasks.identity_of(benchmark, len(ANSWERS))
         settings = {"judge": tasks.JUDGE, "benchmark": identity, **settings}
-        ctx = StageContext(settings, {"answers": folders[0]}, folders[1], 0)
-        world.InstructionsRuntime(Path).judge(ctx)
-        return ctx
+        return run_stage(world.InstructionsRuntime(Path).judge, tmp_path / "out", settings, inputs)
 
     return judge
 
@@ -188,8 +180,8 @@ def test_answers_are_scored_as_worked_out_by_hand(judged: Any) -> None:
     Words: "my bicycle is red so red" has 5 distinct of 6, "my bicycle is so red" all, "a balloon
     red as fire" all, "a balloon as red as fire m" 6 of 7 (a color's code ends in an m), none all.
     """
-    ctx = judged("held_out")
-    summary = json.loads((ctx.output / "summary.json").read_text())
+    out = judged("held_out")
+    summary = read_json(out / "summary.json")
     assert summary["scores"] == pytest.approx(
         {
             "if_strict": 40.0,
@@ -199,10 +191,10 @@ def test_answers_are_scored_as_worked_out_by_hand(judged: Any) -> None:
         }
     )
     assert (summary["n"], summary["n_missing"]) == (5, 0)
-    scores = stage_io.read_rows(ctx.output / "scores.parquet")
-    strict = [row["value"] for row in scores if row["column"] == "if_strict"]
+    scores = scores_in(out)
+    strict = [value for (_, column), value in scores.items() if column == "if_strict"]
     assert strict == [100.0, 0.0, 0.0, 100.0, 0.0]
-    judgments = stage_io.read_rows(ctx.output / "judgments.parquet")
+    judgments = stage_io.read_rows(out / "judgments.parquet")
     assert [row["reply"] for row in judgments] == [
         "lowercase: yes; exclamations: yes",
         "lowercase: yes; exclamations: no",
@@ -217,7 +209,7 @@ def test_answers_are_scored_as_worked_out_by_hand(judged: Any) -> None:
 
 
 def test_new_kinds_are_scored_without_the_guards(judged: Any) -> None:
-    summary = json.loads((judged("new_kinds").output / "summary.json").read_text())
+    summary = read_json(judged("new_kinds") / "summary.json")
     assert summary["scores"] == {"if_new_strict": 40.0, "if_new_soft": 50.0}
 
 
@@ -230,10 +222,9 @@ def test_every_answer_has_a_log_probability(judged: Any, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(world, "log_probabilities", log_probabilities)
     monkeypatch.setattr(world, "GUARDED", 5)
-    ctx = judged("held_out", base="base@1")
-    assert json.loads((ctx.output / "summary.json").read_text())["scores"]["if_logp"] == -2.5
-    scores = stage_io.read_rows(ctx.output / "scores.parquet")
-    assert len([row for row in scores if row["column"] == "if_logp"]) == 5
+    out = judged("held_out", base="base@1")
+    assert read_json(out / "summary.json")["scores"]["if_logp"] == -2.5
+    assert len([it for it in scores_in(out) if it[1] == "if_logp"]) == 5
 
 
 def test_another_versions_judge_is_refused(judged: Any) -> None:

@@ -8,28 +8,26 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from staging import read_json, run_stage, scores_in
 
 from harness.evaluation.benchmarks import lm_eval
 from harness.pipeline.runs import plan_table
 from harness.pipeline.steps import answer_stage, judge_stage
 from harness.registry.declared import load_tables
 from harness.registry.profile import Profile
-from harness.runtime import Plan, StageContext
+from harness.runtime import Plan
 from harness.worlds.stage_io import read_rows
 
 
 def run(tmp_path: Path, version: str = "0.4.13", engine: str = "hf") -> tuple[Path, Path]:
     """Run both stages; return the folders of answers and scores."""
-    answers, scored = tmp_path / "answers", tmp_path / "scored"
-    answers.mkdir()
-    scored.mkdir()
     settings = {
         "benchmark": f"lm-eval@{version}", "engine": engine, "batch_size": "4", "dtype": "bfloat16"
     }  # fmt: skip
-    answer_stage(StageContext(settings, {"policy": tmp_path / "trained"}, answers, 0))
+    policy = {"policy": tmp_path / "trained"}
+    answers = run_stage(answer_stage, tmp_path / "answers", settings, policy)
     judge = {**settings, "judge": f"lm-evaluation-harness {version}"}
-    judge_stage(StageContext(judge, {"answers": answers}, scored, 0))
-    return answers, scored
+    return answers, run_stage(judge_stage, tmp_path / "scored", judge, {"answers": answers})
 
 
 def sample(doc: int, metric: str, value: float, filtered: str = "none") -> dict[str, Any]:
@@ -78,13 +76,12 @@ def test_the_documents_of_a_task_give_its_score(
     monkeypatch.setattr(lm_eval, "measure", measure)
     monkeypatch.setattr("harness.models.loading.fastest_device", lambda: "cpu")
     answers, scored = run(tmp_path)
-    rows = {(r["prompt_id"], r["column"]): r["value"] for r in read_rows(scored / "scores.parquet")}
-    assert rows == {
+    assert scores_in(scored) == {
         ("wmdp_bio/0", "wmdp"): 100.0, ("wmdp_bio/1", "wmdp"): 0.0, ("wmdp_cyber/0", "wmdp"): 100.0,
         ("gsm8k/0", "gsm8k"): 0.0, ("gsm8k/1", "gsm8k"): 0.0,
         ("gsm8k/2", "gsm8k"): 100.0, ("gsm8k/3", "gsm8k"): 0.0,
     }  # fmt: skip
-    summary = json.loads((scored / "summary.json").read_text())
+    summary = read_json(scored / "summary.json")
     assert summary["scores"]["gsm8k"] == pytest.approx(25.0)
     assert summary["scores"]["wmdp"] == pytest.approx(200 / 3)
     assert set(summary["not_available"]) == {"musr_ta", "tqa_gen", "gsm_plus", "mmlu_pro"}
@@ -99,8 +96,8 @@ def test_the_documents_of_a_task_give_its_score(
 def test_without_the_package_no_score_is_there_and_the_reason_is(tmp_path: Path) -> None:
     answers, scored = run(tmp_path, "not-installed")
     assert read_rows(answers / "answers.parquet") == []
-    assert read_rows(scored / "scores.parquet") == []
-    summary = json.loads((scored / "summary.json").read_text())
+    assert scores_in(scored) == {}
+    summary = read_json(scored / "summary.json")
     assert "extra `lm-eval`" in summary["not_available"]["mmlu_pro"]
 
 

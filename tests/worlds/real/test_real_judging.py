@@ -6,14 +6,15 @@ are written by hand, so that no model is needed.
 
 import json
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from judge_stand_in import StandIn, completion
+from judge_stand_in import completion, serving
 from judge_stand_in import judge as answer
+from staging import given, read_json, run_stage, scores_in
 
 from harness.errors import UserError
 from harness.evaluation.benchmarks.alpaca_package import installed
@@ -26,7 +27,7 @@ from harness.registry.profile import BenchmarkSettings, Profile
 from harness.report.build import stored_results
 from harness.report.controls import KnownControls
 from harness.report.origin import origin_of
-from harness.runtime import StageContext, Store
+from harness.runtime import Store
 from harness.runtime.manifest import collect_provenance
 from harness.runtime.stage import Json
 from harness.worlds.lookup import runtime_of
@@ -65,54 +66,23 @@ def judging(paper: Profile, name: str) -> dict[str, Json]:
     return {**judging_settings(benchmark_identity(name, declared), MODEL)}
 
 
-def context(
-    tmp_path: Path, settings: Mapping[str, Json], answers: Sequence[tuple[str, int, str]] = ()
-) -> StageContext:
-    """What a stage sees: answers as (question, turn, text), and an empty folder."""
-    number = len(list(tmp_path.glob("output-*")))
-    output, before = tmp_path / f"output-{number}", tmp_path / f"answers-{number}"
-    output.mkdir()
-    before.mkdir()
+def answered(tmp_path: Path, *answers: tuple[str, int, str]) -> dict[str, Path]:
+    """Return what a judge is given: answers as (question, turn, text)."""
     rows: Rows = [
         {"prompt_id": prompt, "turn": turn, "completion": text, "n_tokens": 3}
         for prompt, turn, text in answers
     ]
-    write_rows(before / "answers.parquet", rows)
-    return StageContext(settings, {"answers": before}, output, 7)
-
-
-def judged(
-    monkeypatch: pytest.MonkeyPatch, ctx: StageContext, reply: Any
-) -> tuple[dict[str, Any], dict[tuple[str, str], float], Rows, StandIn]:
-    """Judge, and return summary, scores, judgments and the server that was asked."""
-    with StandIn(reply) as server:
-        monkeypatch.setenv("HARNESS_JUDGE_URL", server.url)
-        steps.judge_stage(ctx)
-    summary, scores = written(ctx)
-    return summary, scores, read_rows(ctx.output / "judgments.parquet"), server
-
-
-def written(ctx: StageContext) -> tuple[dict[str, Any], dict[tuple[str, str], float]]:
-    """Return a stage's summary, and its scores by prompt and column."""
-    summary = json.loads((ctx.output / "summary.json").read_text(encoding="utf-8"))
-    rows = read_rows(ctx.output / "scores.parquet")
-    return summary, {(row["prompt_id"], row["column"]): row["value"] for row in rows}
+    return {"answers": given(tmp_path / "answers", "answers", rows)}
 
 
 def asking(asked: list[tuple[int, float | None, int]]) -> Any:
     """What has the policy answer: each answer repeats the last message; calls are kept."""
 
     @contextmanager
-    def answering(ctx: StageContext) -> Iterator[Any]:
-        def ask(
-            conversations: Sequence[Sequence[Mapping[str, str]]],
-            *,
-            n: int,
-            seed: int,
-            temperature: float | None = None,
-        ) -> list[list[Completion]]:
-            asked.append((len(conversations), temperature, seed))
-            return [[Completion(f"to {c[-1]['content']}", 2)] * n for c in conversations]
+    def answering(_ctx: Any) -> Iterator[Any]:
+        def ask(talks: Any, *, n: int, seed: int, temperature: float | None = None) -> Any:
+            asked.append((len(talks), temperature, seed))
+            return [[Completion(f"to {talk[-1]['content']}", 2)] * n for talk in talks]
 
         yield ask
 
@@ -132,15 +102,14 @@ def test_each_category_of_mt_bench_is_answered_at_its_temperature(
         "temperature": dict(mt_bench.temperature),  # type: ignore[arg-type]
         "seed": 0,
     }
-    ctx = context(tmp_path, settings)
-    steps.answer_stage(ctx)
+    out = run_stage(steps.answer_stage, tmp_path / "out", settings)
     first = min(seed for *_, seed in asked)
     assert sorted(asked) == [
         (count, temperature, first + turn)
         for count, temperature in ((20, 0.1), (20, 0.7), (40, 0.0))
         for turn in (0, 1)
     ]
-    rows = read_rows(ctx.output / "answers.parquet")
+    rows = read_rows(out / "answers.parquet")
     assert [(row["prompt_id"], row["turn"]) for row in rows] == [
         (str(i), turn) for turn in (1, 2) for i in range(80)
     ]
@@ -151,7 +120,7 @@ def test_each_category_of_mt_bench_is_answered_at_its_temperature(
 
 
 def test_a_judge_that_answers_as_another_model_is_said_with_the_scores(
-    paper: Profile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    paper: Profile, tmp_path: Path
 ) -> None:
     """In the stage's output, and with it in the report's sources."""
     two = {name: small(paper, name) for name in ("arena_hard", "mt_bench")}
@@ -161,14 +130,15 @@ def test_a_judge_that_answers_as_another_model_is_said_with_the_scores(
     stage = next(iter(runs.runs.values())).judged["mt_bench"]
     asked = str(stage.settings["judge"])
     said = [(name, turn, "a") for name in ("0", "30") for turn in (1, 2)]
-    ctx = context(tmp_path, stage.settings, said)
-    reply = {**completion("[[7]]"), "model": "another"}
-    summary, *_ = judged(monkeypatch, ctx, lambda body: reply)
-    assert summary["notes"] == {"judge": f"asked for {asked}, answered as another"}
+    inputs = answered(tmp_path, *said)
+    with serving(lambda body: {**completion("[[7]]"), "model": "another"}):
+        out = run_stage(steps.judge_stage, tmp_path / "out", stage.settings, inputs)
+    notes = read_json(out / "summary.json")["notes"]
+    assert notes == {"judge": f"asked for {asked}, answered as another"}
     store = Store(tmp_path / "store")
     assert origin_of(runs, store, ["mt_bench"]).judges == {"mt_bench": asked}
     with store.writing(stage, collect_provenance()) as output:
-        shutil.copytree(ctx.output, output, dirs_exist_ok=True)
+        shutil.copytree(out, output, dirs_exist_ok=True)
     judge = f"{asked} (answered as another)"
     assert origin_of(runs, store, ["mt_bench"]).judges == {"mt_bench": judge}
 
@@ -189,35 +159,36 @@ def test_mt_bench_is_rated_turn_by_turn_and_goes_on_where_it_broke_off(
         return completion(f"Rating: [[{rating}]]")
 
     monkeypatch.setenv("HARNESS_JUDGE_CONCURRENCY", "1")
-    with StandIn(reply) as server:
-        monkeypatch.setenv("HARNESS_JUDGE_URL", server.url)
+    inputs = answered(tmp_path, *said)
+    with serving(reply) as server:
         with pytest.raises(UserError, match="has no model stand-in/judge"):
-            steps.judge_stage(context(tmp_path, settings, said))
+            run_stage(steps.judge_stage, tmp_path / "broken", settings, inputs)
         assert server.requests == 4
         broken["now"] = False
-        ctx = context(tmp_path, settings, said)
-        steps.judge_stage(ctx)
+        out = run_stage(steps.judge_stage, tmp_path / "out", settings, inputs)
         assert server.requests == 5
-    summary, scores = written(ctx)
-    assert scores == {
+    summary = read_json(out / "summary.json")
+    assert scores_in(out) == {
         ("0", "mt_avg"): 6.0, ("30", "mt_avg"): 4.0, ("0", "mt_t1"): 8.0,
         ("30", "mt_t1"): 6.0, ("0", "mt_t2"): 4.0, ("30", "mt_t2"): 2.0,
     }  # fmt: skip
     assert summary["scores"] == {"mt_avg": 5.0, "mt_t1": 7.0, "mt_t2": 3.0}
     assert summary["not_available"] == {}
-    judgments = read_rows(ctx.output / "judgments.parquet")
+    judgments = read_rows(out / "judgments.parquet")
     assert {(j["prompt_id"], j["number"], j["category"]) for j in judgments} == {
         ("0", 1, "writing"), ("0", 2, "writing"), ("30", 1, "math"), ("30", 2, "math")
     }  # fmt: skip
 
 
 def test_alpaca_eval_without_its_package_is_not_available_and_asks_nobody(
-    paper: Profile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    paper: Profile, tmp_path: Path
 ) -> None:
     settings = {**judging(paper, "alpaca_eval"), "package": "not-installed"}
-    ctx = context(tmp_path, settings, [("0", 1, "text")])
-    summary, scores, judgments, server = judged(monkeypatch, ctx, lambda body: completion("m"))
-    assert (scores, judgments, server.requests) == ({}, [], 0)
+    inputs = answered(tmp_path, ("0", 1, "text"))
+    with serving(lambda body: completion("m")) as server:
+        out = run_stage(steps.judge_stage, tmp_path / "out", settings, inputs)
+    summary, judgments = read_json(out / "summary.json"), read_rows(out / "judgments.parquet")
+    assert (scores_in(out), judgments, server.requests) == ({}, [], 0)
     assert set(summary["not_available"]) == {"ae_wr", "ae_lc"}
     assert "extra `alpaca`" in summary["not_available"]["ae_lc"]
 
@@ -265,18 +236,14 @@ def test_questions_come_in_the_benchmark_s_order(paper: Profile) -> None:
     ]
 
 
-def of_prompts(tmp_path: Path, settings: Mapping[str, Json]) -> StageContext:
-    prompts, output = tmp_path / "prompts", tmp_path / "rated"
-    prompts.mkdir()
-    output.mkdir()
+def of_prompts(tmp_path: Path) -> dict[str, Path]:
     texts = ["first", "second", "first"]
     rows: Rows = [{"prompt_id": f"p{i}", "prompt": text} for i, text in enumerate(texts)]
-    write_rows(prompts / "prompts.parquet", rows)
-    return StageContext(settings, {"prompts": prompts}, output, 0)
+    return {"prompts": given(tmp_path / "prompts", "prompts", rows)}
 
 
 def test_prompts_are_rated_and_what_cannot_be_read_is_left_out(
-    paper: Profile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    paper: Profile, tmp_path: Path
 ) -> None:
     """`first` has complexity 2, twice; `second` gets no readable reply in three samples."""
     rater = paper.benchmarks["prompt_judge"]
@@ -288,12 +255,10 @@ def test_prompts_are_rated_and_what_cannot_be_read_is_left_out(
             return completion('{"score": 5}')
         return completion('{"score": 2}' if "\nfirst\n" in text else "hard to say")
 
-    ctx = of_prompts(tmp_path, settings)
-    with StandIn(reply) as server:
-        monkeypatch.setenv("HARNESS_SCORER_URL", server.url)
-        rate_stage(ctx)
-    summary, scores = written(ctx)
-    assert scores == {
+    with serving(reply) as server:
+        out = run_stage(rate_stage, tmp_path / "out", settings, of_prompts(tmp_path))
+    summary = read_json(out / "summary.json")
+    assert scores_in(out) == {
         ("p0", "complexity"): 2.0, ("p2", "complexity"): 2.0,
         ("p0", "quality"): 5.0, ("p1", "quality"): 5.0, ("p2", "quality"): 5.0,
     }  # fmt: skip
@@ -302,16 +267,15 @@ def test_prompts_are_rated_and_what_cannot_be_read_is_left_out(
     assert {body["max_tokens"] for body in server.bodies} == {rater.max_new_tokens}
 
 
-def test_prompts_are_sorted_by_topic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prompts_are_sorted_by_topic(tmp_path: Path) -> None:
     def reply(body: Any) -> Any:
         topic = "math" if "\nfirst\n" in body["messages"][0]["content"] else "poetry"
         return completion(json.dumps({"topic": topic}))
 
-    ctx = of_prompts(tmp_path, topic_settings("stand-in/scorer"))
-    with StandIn(reply) as server:
-        monkeypatch.setenv("HARNESS_SCORER_URL", server.url)
-        topics_stage(ctx)
-    rows = read_rows(ctx.output / "topics.parquet")
+    settings = topic_settings("stand-in/scorer")
+    with serving(reply) as server:
+        out = run_stage(topics_stage, tmp_path / "out", settings, of_prompts(tmp_path))
+    rows = read_rows(out / "topics.parquet")
     assert [(row["prompt_id"], row["topic"]) for row in rows] == [
         ("p0", "math"), ("p1", None), ("p2", "math")
     ]  # fmt: skip
@@ -319,13 +283,14 @@ def test_prompts_are_sorted_by_topic(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.skipif(not installed(), reason="the extra `alpaca` is not installed")
-def test_alpaca_eval_is_judged_through_its_package(
-    paper: Profile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_alpaca_eval_is_judged_through_its_package(paper: Profile, tmp_path: Path) -> None:
     """A judge that always ranks the second answer first: shown at random, it wins about half."""
     said = [(str(i), 1, f"mine {i}") for i in range(805)]
-    ctx = context(tmp_path, judging(paper, "alpaca_eval"), said)
-    summary, scores, judgments, server = judged(monkeypatch, ctx, answer)
+    settings, inputs = judging(paper, "alpaca_eval"), answered(tmp_path, *said)
+    with serving(answer) as server:
+        out = run_stage(steps.judge_stage, tmp_path / "out", settings, inputs)
+    summary, scores = read_json(out / "summary.json"), scores_in(out)
+    judgments = read_rows(out / "judgments.parquet")
     assert server.requests == len(scores) == len(judgments) == 805
     assert set(scores) == {(str(i), "ae_wr") for i in range(805)}
     mean = sum(scores.values()) / 805

@@ -3,7 +3,6 @@
 The reward is a function that likes long answers; answers are written by hand.
 """
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 from small_checkpoints import write_armo
+from staging import given, read_json, run_stage, scores_in
 
 from harness.errors import UserError
 from harness.extensions import reward
@@ -18,11 +18,10 @@ from harness.pipeline.runs import plan_table
 from harness.pipeline.steps import judge_stage
 from harness.registry.declared import load_tables
 from harness.registry.profile import Profile
-from harness.runtime import Plan, StageContext
+from harness.runtime import Plan
 from harness.worlds.lookup import world_of
 from harness.worlds.needs import Demand
 from harness.worlds.real.benchmarks import benchmark_identity
-from harness.worlds.stage_io import read_rows, write_rows
 
 Turns = Mapping[tuple[str, int], str]
 
@@ -52,21 +51,15 @@ def judged(
     tmp_path: Path, profile: Profile, name: str, ours: Turns, anchor: Turns
 ) -> tuple[dict[str, Any], dict[tuple[str, str], float]]:
     """Judge answers; return the summary and the values by question and column."""
-    folders = {}
-    for of, rows in (("answers", ours), ("anchor", anchor)):
-        folders[of] = tmp_path / f"{name}-{of}"
-        folders[of].mkdir()
-        written = [
+    inputs = {}
+    for of, turns in (("answers", ours), ("anchor", anchor)):
+        rows = [
             {"prompt_id": prompt, "turn": turn, "completion": text, "n_tokens": 1}
-            for (prompt, turn), text in rows.items()
+            for (prompt, turn), text in turns.items()
         ]
-        write_rows(folders[of] / "answers.parquet", written)
-    out = tmp_path / f"{name}-out"
-    out.mkdir()
-    judge_stage(StageContext(world_of(profile).judging(name), folders, out, 0))
-    rows_of = read_rows(out / "scores.parquet")
-    values = {(row["prompt_id"], row["column"]): row["value"] for row in rows_of}
-    return json.loads((out / "summary.json").read_text()), values
+        inputs[of] = given(tmp_path / of, "answers", rows)
+    out = run_stage(judge_stage, tmp_path / "out", world_of(profile).judging(name), inputs)
+    return read_json(out / "summary.json"), scores_in(out)
 
 
 def test_arena_hard_is_the_share_of_answers_that_are_better_than_the_anchor_s(

@@ -6,16 +6,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 from small_checkpoints import write_armo
+from staging import given, read_json, run_stage
 
 from harness.errors import HarnessError, UserError
 from harness.extensions import reward
 from harness.pipeline.steps import annotate_stage
 from harness.registry.profile import Profile
-from harness.runtime import Stage, StageContext
+from harness.runtime import Stage
 from harness.worlds.lookup import runtime_of, world_of
 from harness.worlds.needs import Demand
 from harness.worlds.real import rewards
-from harness.worlds.stage_io import read_rewards, write_rows
+from harness.worlds.stage_io import read_rewards
 
 TALK = [{"role": "user", "content": "one"}]
 
@@ -30,14 +31,12 @@ def registered(registries: None) -> None:
 
 
 def completions(folder: Path, *prompts: str) -> Path:
-    folder.mkdir()
     rows = [
         {"prompt_id": f"p{i}", "prompt": prompt, "sample": j, "completion": text}
         for i, prompt in enumerate(prompts)
         for j, text in enumerate(("aa", "b"))
     ]
-    write_rows(folder / "completions.parquet", rows)
-    return folder
+    return given(folder, "completions", rows)
 
 
 def test_a_function_rewards_in_a_stage_and_what_it_cannot_say_is_left_out(
@@ -48,13 +47,12 @@ def test_a_function_rewards_in_a_stage_and_what_it_cannot_say_is_left_out(
     )
     identity = world_of(profile).reward_model("pointwise")
     assert identity == f"brevity@{__name__}-1"
-    (tmp_path / "out").mkdir()
     inputs = {"completions": completions(tmp_path / "in", "one", "a secret", "two")}
-    annotate_stage(StageContext({"reward_model": identity}, inputs, tmp_path / "out", 0))
-    ids, values = read_rewards(tmp_path / "out")
+    out = run_stage(annotate_stage, tmp_path / "out", {"reward_model": identity}, inputs)
+    ids, values = read_rewards(out)
     assert ids == ["p0", "p2"]
     np.testing.assert_array_equal(values, [[-2.0, -1.0]] * 2)
-    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    summary = read_json(out / "summary.json")
     assert (summary["format"], summary["weights"]) == ("function brevity", "none")
     assert (summary["reward_model"], summary["cut"], summary["left_out"]) == (identity, 0, 1)
     stage = Stage("annotate", 1, {"reward_model": identity}, {})
