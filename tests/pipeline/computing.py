@@ -1,17 +1,20 @@
 """Stages computed in this process: what one of their own proves is tested with the engine."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from staging import given, read_json, run_stage
 
 from harness.pipeline.algorithm import Run
 from harness.pipeline.runs import TableRuns
 from harness.pipeline.steps import FUNCTIONS
 from harness.registry.profile import Profile
-from harness.runtime import Engine, Plan, Stage, StageContext, Store
+from harness.runtime import Engine, Plan, Stage, Store
 from harness.runtime.worker import StageWorker
-from harness.worlds.stage_io import Rows, read_rows, write_rows
+from harness.worlds.stage_io import Rows, read_rows
+
+__all__ = ["given", "read_json", "run_stage"]  # these are `staging`'s
 
 
 def small(profile: Profile, x: int = 16, *, segments: int = 1, **changes: Any) -> Profile:
@@ -64,29 +67,8 @@ def rows(store: Store, stage: Stage, name: str) -> Rows:
     return read_rows(store.open(stage.fingerprint) / f"{name}.parquet")
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return found
-
-
 def summary(store: Store, stage: Stage) -> dict[str, Any]:
     return read_json(store.open(stage.fingerprint) / "summary.json")
-
-
-def given(folder: Path, name: str, rows: Rows) -> Path:
-    """Write a file as a stage before would have; return its folder."""
-    folder.mkdir(exist_ok=True)
-    write_rows(folder / f"{name}.parquet", rows)
-    return folder
-
-
-def run_stage(
-    function: Any, folder: Path, settings: Any, inputs: Any = None, seed: int = 0
-) -> Path:
-    """Call a stage's function with a new folder to write to; return that."""
-    folder.mkdir()
-    function(StageContext(settings, inputs or {}, folder, seed))
-    return folder
 
 
 def online_rows(store: Store, run: Run) -> Rows:
