@@ -22,15 +22,9 @@ from harness.worlds.embedded.creator import (
     why_unusable,
 )
 from harness.worlds.embedded.language import MEANING, Task, parse
-from harness.worlds.embedded.texts import (
-    TOPIC_OF,
-    TOPICS,
-    read_prompts,
-    topic_of,
-)
+from harness.worlds.embedded.texts import TOPIC_OF, TOPICS, read_prompts, topic_of
 
 DRAWS = 200
-OPERATORS = METHODS["evol_instruct"]
 
 
 def task(items: str, *names: str) -> Task:

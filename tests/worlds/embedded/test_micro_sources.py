@@ -5,18 +5,12 @@ from pathlib import Path
 import build_micro as build
 import pyarrow.parquet as pq
 import pytest
-from build_micro import HUMAN, draw_prompts, two_turn_items, write_items, write_prompts
+from build_micro import HUMAN, draw_prompts, two_turn_items
 from micro_reading import read
 
-from harness.worlds import Item
 from harness.worlds.embedded import files
 from harness.worlds.embedded.language import CATEGORIES, Task
-from harness.worlds.embedded.texts import (
-    TOPICS,
-    read_items,
-    read_prompts,
-    topic_of,
-)
+from harness.worlds.embedded.texts import TOPICS, read_items, read_prompts, topic_of
 
 POOLS = ("prompts", "matched", "off_target")
 TEXTS = (*POOLS, *build.PAIRWISE, "mt_bench")
@@ -70,14 +64,3 @@ def test_the_two_turn_benchmark_has_as_many_items_in_each_category() -> None:
         assert first.operations[0].category == item.category
         assert second.items is None
         assert item.reference is None
-
-
-def test_items_and_prompts_survive_being_written_and_read(tmp_path: Path) -> None:
-    items = [
-        Item("x-0", "math", "now reverse-1"),
-        Item("x-1", "stem", "a", turn_2="b", reference="1"),
-    ]
-    write_items(items, tmp_path / "items.parquet")
-    assert read_items(tmp_path / "items.parquet") == items
-    write_prompts(["b", "a"], tmp_path / "prompts.parquet")
-    assert read_prompts(tmp_path / "prompts.parquet") == ["b", "a"]

@@ -37,8 +37,8 @@ def results(operator: str, given: Task) -> set[Task]:
     return {OPERATORS[operator](given, random.Random(seed)) for seed in range(300)}
 
 
-def rewrites(method: str, parents: list[str], seed: int = 0) -> list[Rewrite]:
-    creator, rng = RuleCreator(METHODS[method]), np.random.default_rng(seed)
+def rewrites(method: str, parents: list[str]) -> list[Rewrite]:
+    creator, rng = RuleCreator(METHODS[method]), np.random.default_rng(0)
     return [creator.rewrite(parent, rng) for parent in parents]
 
 
@@ -165,13 +165,6 @@ def test_a_rewrite_is_another_prompt_of_training(method: str) -> None:
         assert 1 <= len(task.kinds) <= MOST
     assert sum(rewrite.prompt is None for rewrite in made) < 20
     assert set(Counter(rewrite.method for rewrite in made)) == set(METHODS[method])
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_rewrites_follow_from_the_generator(method: str) -> None:
-    parents = mixed_parents(60)
-    assert rewrites(method, parents) == rewrites(method, parents)
-    assert rewrites(method, parents) != rewrites(method, parents, seed=1)
 
 
 def test_what_comes_out_as_its_parent_is_counted_as_unchanged() -> None:

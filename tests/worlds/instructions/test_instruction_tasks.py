@@ -1,6 +1,5 @@
 """Prompts: each says everything about its task, and sets of prompts do not overlap."""
 
-import hashlib
 import random
 
 import pytest
@@ -26,14 +25,6 @@ PROMPT = (
     "Write a short poem about an old bicycle. Use only lowercase letters. "
     "Use at least 2 exclamation marks."
 )
-
-DIGESTS = {
-    "prompts": "fb9b6c9365e59dda",
-    "off_target": "0536df245faafbeb",
-    "held_out": "76649554235a7843",
-    "new_kinds": "26fc97b5d02c536c",
-}
-"""Of the first 600 prompts of each part. If they change, so must `VERSION`."""
 
 
 def test_a_prompt_is_form_subject_and_instructions() -> None:
@@ -92,12 +83,6 @@ def test_parts_have_the_kinds_that_they_are_named_after() -> None:
 @pytest.mark.parametrize("part", PARTS)
 def test_more_prompts_only_add_to_fewer(part: str) -> None:
     assert prompts(part, 700)[:300] == prompts(part, 300)
-
-
-@pytest.mark.parametrize("part", PARTS)
-def test_prompts_are_those_of_the_version(part: str) -> None:
-    digest = hashlib.sha256("\n".join(prompts(part, 600)).encode()).hexdigest()
-    assert digest[:16] == DIGESTS[part]
 
 
 HEAD = "Write a short poem about an old bicycle."
