@@ -1,7 +1,5 @@
 """Laws of the templates file: complete, and read as it says."""
 
-import re
-
 from harness.worlds.real.creator import PROMPT, load_method
 
 IN_DEPTH = ("constraints", "deepening", "concretizing", "reasoning")
@@ -16,10 +14,6 @@ METHODS = {
     ),
 }
 """The operators of each method."""
-
-
-def words(text: str) -> tuple[str, ...]:
-    return tuple(re.findall(r"[^\W_]+", text.casefold()))
 
 
 def test_our_own_file_has_a_message_for_every_operator_that_holds_the_prompt_and_its_tag() -> None:
