@@ -1,7 +1,6 @@
 """Laws of reading: batches, order and memory; one BOS, clean texts, a limit."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import patch
 
@@ -21,7 +20,6 @@ from harness.models.reader import (
     Chat,
     Encoded,
     Reader,
-    last_tokens,
     read_all,
     spellings,
     without,
@@ -89,12 +87,6 @@ def test_a_batch_that_does_not_fit_into_memory_is_halved() -> None:
     assert reader.shapes == [(2, 2), (1, 2), (2, 2)]
 
 
-def test_the_last_token_is_found_on_either_side() -> None:
-    mask = torch.tensor([[1, 1, 0, 0], [0, 0, 1, 1], [1, 1, 1, 1], [1, 0, 0, 0]])
-    assert last_tokens(mask).tolist() == [1, 3, 3, 0]
-
-
-HERE = Path("model")
 GEMMA = gemma_tokenizer()
 TALK = [{"role": "user", "content": "one"}, {"role": "assistant", "content": "two three four"}]
 
