@@ -10,12 +10,14 @@ from pathlib import Path
 import mlflow
 import pytest
 from mlflow import MlflowClient
-from toy_identities import PROVENANCE
+from toy_identities import PROVENANCE, toy_planned
 from toy_table import contents, filled, score, stages, toy_runs, toy_state, toy_tracker, write
 
+from harness.registry.profile import Profile
+from harness.registry.schema import Table
 from harness.report.answer import answer_to
 from harness.report.view import plain
-from harness.runtime import Store
+from harness.runtime import Plan, Store
 from harness.runtime.files import StoreError
 from harness.tracking import Mlflow, TableState, TrackingError
 from harness.tracking.connection import default_uri
@@ -204,6 +206,21 @@ def test_what_others_did_to_the_server_is_put_right(store: Store, synced: Path) 
     client.delete_experiment(place)
     assert toy_tracker(synced, store).sync([STATE]) == {"unchanged": 4}
     assert contents(synced) == before
+
+
+def test_segments_of_an_online_run_are_one_curve_over_its_steps(
+    tables: dict[str, Table], micro: Profile, tmp_path: Path, new_work_dir: NewWorkDir
+) -> None:
+    table, profile = tables["table1"], micro.model_copy(update={"benchmarks": {}})
+    runs = toy_planned(table, profile, (0,), [table.row("rloo-eva-2x")])
+    first, second = runs.runs["rloo-eva-2x", 0].training
+    assert [stage.settings["first_step"] for stage in (first, second)] == [1, 51]
+    store, work = Store(tmp_path / "store"), new_work_dir("work")
+    for stage in Plan([second]):
+        write(store, stage)
+    toy_tracker(work, store).sync([TableState(runs)])
+    rewards = contents(work)["table1/micro | rloo-eva-2x-seed0"]["metrics"]["train/reward"]
+    assert [step for step, *_ in rewards] == [1, 2, 3, 51, 52, 53]
 
 
 def test_a_broken_stage_is_named_and_not_projected(

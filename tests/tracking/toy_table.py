@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from mlflow import MlflowClient
 from toy_identities import PROVENANCE, toy_planned
 
@@ -39,13 +40,6 @@ def losses(stage: Stage) -> list[float]:
     return [0.5 + stage.seed / 2**32, 0.25, float("nan")]
 
 
-def online_steps(stage: Stage) -> list[int]:
-    """Return the first three steps of a segment, counted over the whole run."""
-    first = stage.settings["first_step"]
-    assert isinstance(first, int)
-    return [first, first + 1, first + 2]
-
-
 def score(stage: Stage, column: str) -> float:
     """Return the toy score of a judged column: two prompts, this and 2 more, mean this plus 1."""
     return float(stage.seed % 40) + len(column)
@@ -58,7 +52,8 @@ def write(store: Store, stage: Stage) -> None:
                 metrics = {"loss": loss, "rewards/margins": step / 8, "grad norm %": 1.0}
                 append_point(output / PROGRESS, step, metrics)
         elif stage.kind == "online":
-            for step in online_steps(stage):
+            first = int(str(stage.settings["first_step"]))
+            for step in range(first, first + 3):
                 append_point(output / PROGRESS, step, {"reward": step / 8})
         elif stage.kind == "judge":
             named = str(stage.settings["benchmark"])
@@ -128,14 +123,10 @@ def toy_state(runs: TableRuns, **changes: Any) -> TableState:
     return TableState(runs, toy_results(toy_cells(**changes), runs.seeds))
 
 
-def refuse(sentence: str) -> None:
-    raise AssertionError(sentence)
-
-
 def toy_tracker(
     work_dir: Path,
     store: Store,
-    warn: Callable[[str], None] = refuse,
+    warn: Callable[[str], None] = pytest.fail,
     uri: str | None = None,
     watch: Callable[[str], None] = lambda line: None,
     **options: float,
