@@ -22,7 +22,7 @@ from harness.sweep.conduct import Order
 from harness.sweep.declaration import Sweep
 
 FUNCTIONS = dict.fromkeys(KINDS, "toy_sweep:stage") | {
-    kind: f"toy_sweep:{kind}_stage" for kind in ("prompts", "mix", "train", "answer", "judge")
+    kind: f"toy_sweep:{kind}_stage" for kind in ("prompts", "mix", "train", "judge")
 }
 
 SHARE = "recipe.creator.evolved_share"
@@ -113,10 +113,6 @@ def train_stage(ctx: StageContext) -> None:
     skill = _skill(ctx)
     _write(ctx, {**skill, "policy": 10.0 * skill["share"] + skill["seed"]})
     ctx.report(1, {"loss": 0.5})
-
-
-def answer_stage(ctx: StageContext) -> None:
-    _write(ctx, _skill(ctx))
 
 
 def judge_stage(ctx: StageContext) -> None:
