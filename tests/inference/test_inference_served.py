@@ -54,22 +54,14 @@ def test_requests_carry_tokens_with_one_bos_and_all_of_the_sampling(
     assert 1 <= answer.n_tokens == len(answer.text.split()) <= 8
 
 
-def test_every_answer_has_a_seed_of_its_own(
-    policy_path: Path, fake_vllm: Requests, tmp_path: Path
-) -> None:
-    answers(policy_path, tmp_path / "keep")
-    seeds = [sent["seed"] for sent in fake_vllm()]
-    assert len(seeds) == len(set(seeds)) == 3 * len(TEXTS)
-    assert set(seeds) == {seed_of(11, p, s) for p in range(len(TEXTS)) for s in range(3)}
-    assert all(0 <= seed < 2**31 for seed in seeds)
-
-
-def test_the_number_of_requests_at_once_changes_no_answer(
+def test_every_answer_has_a_seed_of_its_own_however_many_are_asked_for_at_once(
     policy_path: Path, fake_vllm: Requests, tmp_path: Path
 ) -> None:
     """Alone in order, or four at a time as they come: the answers and their order are the same."""
     together = answers(policy_path, tmp_path / "keep")
-    assert len(fake_vllm()) == 24
+    seeds = [sent["seed"] for sent in fake_vllm()]
+    assert sorted(seeds) == sorted({seed_of(11, p, s) for p in range(len(TEXTS)) for s in range(3)})
+    assert all(0 <= seed < 2**31 for seed in seeds)
     for folder, size in (("one", 1), ("many", 32)):
         keep = tmp_path / folder
         with Solver(policy_path, start(policy_path, keep, batch_size=size), keep) as solving:
@@ -79,7 +71,10 @@ def test_the_number_of_requests_at_once_changes_no_answer(
 def test_an_engine_that_dies_in_the_middle_keeps_what_was_answered(
     policy_path: Path, fake_vllm: Requests, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of 24 answers it gives 10, so at least two prompts are whole; the rest is asked again."""
+    """Of 24 answers it gives 10, so at least two prompts are whole; the rest is asked again.
+
+    Once every answer is kept, nothing is started.
+    """
     undisturbed = answers(policy_path, tmp_path / "undisturbed")
     monkeypatch.setenv("FAKE_DIES_AFTER", "10")
     with pytest.raises(HarnessError) as caught:
@@ -93,14 +88,8 @@ def test_an_engine_that_dies_in_the_middle_keeps_what_was_answered(
     before = len(fake_vllm())
     assert answers(policy_path, tmp_path / "keep") == undisturbed
     assert len(fake_vllm()) - before == 3 * (8 - kept)
-
-
-def test_nothing_is_started_when_every_answer_is_kept(
-    policy_path: Path, fake_vllm: Requests, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first = answers(policy_path, tmp_path / "keep")
     monkeypatch.setenv("FAKE_DIES_AT_START", "1")
-    assert answers(policy_path, tmp_path / "keep") == first
+    assert answers(policy_path, tmp_path / "keep") == undisturbed
 
 
 @pytest.mark.parametrize(

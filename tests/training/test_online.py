@@ -65,10 +65,11 @@ def train(
     last: int = 1,
     optimizer_state: Path | None = None,
     place: Placement = PLAIN,
+    source: Source | None = None,
     **changes: Any,
 ) -> tuple[Source, list[tuple[int, dict[str, float]]]]:
     out.mkdir(exist_ok=True)
-    source = Source(first - 1)
+    source = source or Source(first - 1)
     logs: list[tuple[int, dict[str, float]]] = []
     train_segment(
         of_tests(algorithm, **changes),
@@ -180,30 +181,23 @@ def test_prompts_born_in_a_step_are_trained_on_in_the_next(
 def test_where_a_run_is_cut_changes_nothing(
     algorithm: type[OnlineAlgorithm], cut: int, start: Path, other: Path, tmp_path: Path
 ) -> None:
-    """Weights, optimiser and curves of 4 steps, whole and in two segments, to the last bit."""
-    _, whole = train(algorithm, start, other, tmp_path / "whole", last=4)
-    _, first = train(algorithm, start, other, tmp_path / "first", last=cut)
+    """Weights, optimiser and curves of 4 steps, whole and in two segments, to the last bit.
+
+    The learning rate is linear over 8 steps after 2 of warm-up: before each step it is 0, 1/2, 1
+    and 5/6 of the peak. What is logged after a step is the rate of that step.
+    """
+    falling: Any = {"schedule": "linear", "last": 4}
+    _, whole = train(algorithm, start, other, tmp_path / "whole", **falling)
+    rates = [metrics["learning_rate"] for _, metrics in whole]
+    assert rates == pytest.approx([0.0, 0.5e-3, 1e-3, 1e-3 * 5 / 6])
+    _, first = train(algorithm, start, other, tmp_path / "first", **falling | {"last": cut})
     _, second = train(
         algorithm, tmp_path / "first/model", other, tmp_path / "second",
-        first=cut + 1, last=4, optimizer_state=tmp_path / "first" / OPTIMIZER,
+        first=cut + 1, optimizer_state=tmp_path / "first" / OPTIMIZER, **falling,
     )  # fmt: skip
     assert first + second == whole
     for name in ("model/model.safetensors", OPTIMIZER):
         assert_same(tmp_path / "whole" / name, tmp_path / "second" / name)
-
-
-@pytest.mark.parametrize("algorithm", [RLOO, OAIF])
-def test_the_learning_rate_belongs_to_the_runs_step(
-    algorithm: type[OnlineAlgorithm], start: Path, tmp_path: Path
-) -> None:
-    """Linear over 8 steps after 2 of warm-up: 0, 1/2, 1, 5/6, ... of the peak before each step."""
-    train(algorithm, start, start, tmp_path / "a", last=2, schedule="linear")
-    _, logs = train(
-        algorithm, tmp_path / "a/model", start, tmp_path / "b",
-        first=3, last=4, optimizer_state=tmp_path / "a" / OPTIMIZER, schedule="linear",
-    )  # fmt: skip
-    # What is logged after a step is the rate of that step.
-    assert [m["learning_rate"] for _, m in logs] == pytest.approx([1e-3, 1e-3 * 5 / 6])
 
 
 def test_tokens_are_counted_up_to_the_end_of_the_turn(
@@ -218,22 +212,13 @@ def test_tokens_are_counted_up_to_the_end_of_the_turn(
             assert tokens == sum(map(len, ids))
 
 
-def test_oaif_refuses_more_than_a_pair(start: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="compares 2 rollouts"):
-        train(OAIF, start, start, tmp_path, rollouts=3)
-
-
 def test_a_reward_that_is_not_finite_stops_the_training(start: Path, tmp_path: Path) -> None:
     class Broken(Source):
         def reward(self, completions: Any, ended: Any, tokens: int) -> Any:
             return np.full(ended.shape, np.inf)
 
     with pytest.raises(TrainingError, match="a reward at step 1 is not finite"):
-        train_segment(
-            of_tests(RLOO), policy=start, reference=start, optimizer_state=None, out_dir=tmp_path,
-            segment=Segment(1, 1), source=Broken(), seed=0,
-            on_log=lambda step, metrics: None,
-        )  # fmt: skip
+        train(RLOO, start, start, tmp_path, source=Broken())
 
 
 def placed(
@@ -275,7 +260,9 @@ def test_bfloat16_trains_float32_weights(
     assert any(not torch.equal(weight, before[name]) for name, weight in after.items())
 
 
-def test_hardware_that_does_not_fit_a_step_is_the_users_error(start: Path, tmp_path: Path) -> None:
+def test_what_does_not_fit_a_step_is_the_users_error(start: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="compares 2 rollouts"):
+        train(OAIF, start, start, tmp_path, rollouts=3)
     with pytest.raises(UserError, match=r"set `hardware.micro_batch` to 4 for `oaif`"):
         placed(OAIF, start, tmp_path / "out", Placement(micro_batch=2))
     with pytest.raises(UserError, match="2 prompts or rollouts of a step cannot be shared by 3"):
