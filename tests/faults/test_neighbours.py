@@ -1,11 +1,8 @@
 """Neighbours on one machine: containers that share a folder tear nothing."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
+from typing import Any
 
-from scene import ROOT, Scene
+from scene import Scene
 
 WRITER = """
 import os, sys
@@ -17,23 +14,12 @@ for number in range(int(sys.argv[3])):
 """
 
 
-def python(code: str, *arguments: object, folder: Path, **more: str) -> subprocess.Popen[str]:
-    """Start Python with the harness on its path."""
-    return subprocess.Popen(
-        [sys.executable, "-c", code, *map(str, arguments)],
-        env={**os.environ, "PYTHONPATH": str(ROOT), **more},
-        cwd=folder,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def test_neighbours_of_the_same_process_number(scene: Scene) -> None:
+def test_neighbours_of_the_same_process_number(scene: Scene, spawn: Any) -> None:
     """Containers that share a folder number their processes alike; each file is one writer's."""
     folder, number = scene.folder / "shared", 300 if scene.is_long else 50
     folder.mkdir()
     path = folder / "file"
-    writers = [python(WRITER, path, letter, number, folder=folder) for letter in "abcd"]
+    writers = [spawn("-c", WRITER, path, letter, number) for letter in "abcd"]
     while any(writer.poll() is None for writer in writers):
         text = path.read_text() if path.exists() else "-" * 10_000
         assert text == text[0] * 10_000, "a file is torn"

@@ -3,18 +3,16 @@
 import os
 import select
 import signal
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
 from harness.runtime.processes import Program
 
-PREPARED = f"import os, subprocess, sys, time\nsys.path[:] = {sys.path!r}\n"
 SLEEP = "import time; time.sleep(600)"
 FAMILY = f"""
 import os, subprocess, sys, time
@@ -27,29 +25,6 @@ print(os.getpid(), own.pid, orphan.strip(), flush=True)
 time.sleep(600)
 """
 """Starts a process in a session of its own, and one that has lost its parent."""
-
-
-@pytest.fixture
-def victim() -> Iterator[Callable[[str], subprocess.Popen[str]]]:
-    """Return a function that runs a program in another process."""
-    started: list[subprocess.Popen[str]] = []
-
-    def run(code: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-c", PREPARED + code]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        started.append(process)
-        return process
-
-    yield run
-    for process in started:
-        process.kill()
-        process.communicate()
-
-
-def numbers(process: subprocess.Popen[str]) -> list[int]:
-    """Return the numbers in the next line that a process prints."""
-    assert process.stdout is not None
-    return [int(word) for word in process.stdout.readline().split()]
 
 
 def family(log: Path) -> list[int]:
@@ -81,15 +56,17 @@ def test_a_program_ends_with_the_block_and_so_does_all_that_it_started(tmp_path:
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_a_program_ends_with_all_that_it_started_when_we_are_killed(
-    number: signal.Signals, tmp_path: Path, victim: Callable[[str], subprocess.Popen[str]]
+    number: signal.Signals, tmp_path: Path, spawn: Any
 ) -> None:
     log = tmp_path / "log"
-    killed = victim(
-        "from pathlib import Path; from harness.runtime.processes import Program\n"
+    killed = spawn(
+        "-c",
+        "import sys, time; from pathlib import Path\n"
+        "from harness.runtime.processes import Program\n"
         f"with Program('it', [sys.executable, '-c', {FAMILY!r}], Path({str(log)!r})) as program:\n"
-        "    print(program._process.pid, flush=True); time.sleep(600)\n"
+        "    print(program._process.pid, flush=True); time.sleep(600)\n",
     )
-    [supervisor] = numbers(killed)
+    supervisor = int(killed.stdout.readline())
     started = family(log)
     killed.send_signal(number)
     killed.wait(30)

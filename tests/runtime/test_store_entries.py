@@ -328,12 +328,8 @@ def test_a_full_disk_is_one_sentence_and_nothing_half_written_is_seen(
 def test_storage_faults_of_the_writing_code_are_sentences_too(
     store: Store, fault: Exception, said: str
 ) -> None:
-    def attempt() -> None:
-        with store.writing(STAGE):
-            raise fault
-
-    with pytest.raises(StoreError, match=said):
-        attempt()
+    with pytest.raises(StoreError, match=said), store.writing(STAGE):
+        raise fault
     assert leftovers(store) == []
 
 
@@ -369,18 +365,10 @@ def test_curves_are_read_as_they_were_reported(store: Store) -> None:
 
 
 def test_a_link_or_a_manifest_in_an_output_is_refused(store: Store, tmp_path: Path) -> None:
-    def link() -> None:
-        with store.writing(STAGE) as output:
-            (output / "link").symlink_to(tmp_path)
-
-    def manifest() -> None:
-        with store.writing(STAGE) as output:
-            (output / "stage.json").write_text("{}")
-
-    with pytest.raises(StoreError, match="not a regular file"):
-        link()
-    with pytest.raises(StoreError, match="the store's own file"):
-        manifest()
+    with pytest.raises(StoreError, match="not a regular file"), store.writing(STAGE) as output:
+        (output / "link").symlink_to(tmp_path)
+    with pytest.raises(StoreError, match="the store's own file"), store.writing(STAGE) as output:
+        (output / "stage.json").write_text("{}")
 
 
 @pytest.fixture
