@@ -2,39 +2,32 @@
 
 import errno
 import json
-import subprocess
-from collections.abc import Callable
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
-from judge_stand_in import StandIn, ask_for, client_of
+from judge_stand_in import PRICE, StandIn, ask_for, client_of
 
 from harness.endpoint.budget import BudgetReachedError, Ledger
 from harness.endpoint.prices import TokenPrice
-from harness.endpoint.request import ChatRequest, Message, Reply
+from harness.endpoint.request import Reply
 from harness.errors import HarnessError
 
 RIVALS = 8
 BUDGET = 0.05
-PRICE = TokenPrice(10.0, 30.0)
 REPLY_USD = 0.0013
 """100 tokens of prompt and 10 of completion, as the endpoint counts them."""
 
 ASKS = """
 import sys
 from pathlib import Path
-from harness.endpoint.budget import BudgetReachedError, Ledger
-from harness.endpoint.client import Client, ServedModel, work_through
-from harness.endpoint.connection import Endpoint
-from harness.endpoint.prices import TokenPrice
-from harness.endpoint.replies import ReplyCache
-from harness.endpoint.request import ChatRequest, Message
+from judge_stand_in import ask_for, client_of
+from harness.endpoint.budget import BudgetReachedError
+from harness.endpoint.client import ServedModel, work_through
 url, folder, rival, budget = sys.argv[1:]
-ledger, cache = Ledger(Path(folder), float(budget)), ReplyCache(Path(folder))
-client = Client(Endpoint(url, "NO_KEY"), cache, ledger, TokenPrice(10.0, 30.0))
-settings = {"temperature": 0, "max_tokens": 10}
-texts = ["x" * 88 + f"{rival} {number}" for number in range(30)]
-requests = [ChatRequest("p", "judge", (Message("user", text),), settings) for text in texts]
+client = client_of(url, Path(folder), float(budget))
+requests = [ask_for("x" * 88 + f"{rival} {number}") for number in range(30)]
 print("drawing", flush=True)
 sys.stdin.readline()
 try:
@@ -43,35 +36,26 @@ try:
 except BudgetReachedError as error:
     print(error)
 """
+PATH = os.pathsep.join(map(str, Path(__file__).resolve().parents[1:3]))
+"""Where a process finds the tests' own modules, and the harness."""
 
 
-def drawing(rival: subprocess.Popen[str]) -> bool:
-    assert rival.stdout is not None
-    return rival.stdout.readline() == "drawing\n"
+REQUEST = ask_for("x" * 114)
+MOST_USD = PRICE.of(REQUEST.most_prompt_tokens, 10)
+"""What the request can cost at most."""
 
 
-def ask() -> ChatRequest:
-    text = "x" * 114
-    return ChatRequest("p", "judge", (Message("user", text),), {"max_tokens": 10})
-
-
-def spent_in(folder: Path) -> float:
-    return float(json.loads((folder / "ledger.json").read_bytes())["usd"])
-
-
-def test_eight_processes_hold_one_budget(
-    tmp_path: Path, spawn: Callable[..., subprocess.Popen[str]]
-) -> None:
+def test_eight_processes_hold_one_budget(tmp_path: Path, spawn: Any) -> None:
     """Derivation: 38 replies of 0.13 cents are 4.94 cents; the 39th would pass 5.
 
     A process ends when its next request does not fit and none of its own is under way; the other
     seven may have two each under way then.
     """
     with StandIn() as server:
-        rivals = [spawn("-c", ASKS, server.url, tmp_path, n, BUDGET) for n in range(RIVALS)]
-        assert all(map(drawing, rivals))
+        asked = ("-c", ASKS, server.url, tmp_path)
+        rivals = [spawn(*asked, n, BUDGET, PYTHONPATH=PATH) for n in range(RIVALS)]
+        assert [rival.stdout.readline() for rival in rivals] == ["drawing\n"] * RIVALS
         for rival in rivals:
-            assert rival.stdin is not None
             rival.stdin.write("\n")
             rival.stdin.flush()
         said = [rival.communicate(timeout=200) for rival in rivals]
@@ -80,34 +64,32 @@ def test_eight_processes_hold_one_budget(
         assert "Stopped before the budget of $0.05 is passed" in out, errors
         assert "raise --budget-usd" in out
     spent = answered * REPLY_USD
-    most = PRICE.of(ask().most_prompt_tokens, 10)
-    assert BUDGET - (1 + 2 * (RIVALS - 1)) * most < spent <= BUDGET
-    assert spent_in(tmp_path) == pytest.approx(spent)
+    assert BUDGET - (1 + 2 * (RIVALS - 1)) * MOST_USD < spent <= BUDGET
+    ledger = json.loads((tmp_path / "replies" / "ledger.json").read_bytes())
+    assert ledger["usd"] == pytest.approx(spent)
 
 
 def test_what_a_killed_process_had_under_way_counts_at_the_most(tmp_path: Path) -> None:
-    request, usd = ask(), PRICE.of(ask().most_prompt_tokens, 10)
     # One that is killed is one that neither settles nor releases.
-    Ledger(tmp_path).reserve(request, PRICE)
-    ours = Ledger(tmp_path, 2.5 * usd)
-    most = ours.reserve(request, PRICE)
+    Ledger(tmp_path).reserve(REQUEST, PRICE)
+    ours = Ledger(tmp_path, 2.5 * MOST_USD)
+    most = ours.reserve(REQUEST, PRICE)
     free = Reply({"usage": {"prompt_tokens": 0, "completion_tokens": 0}})
-    assert ours.settle(most, request, free, PRICE) == 0.0
-    ours.release(ours.reserve(request, PRICE))
-    ours.lose(ours.reserve(request, PRICE))
-    with pytest.raises(BudgetReachedError, match=f"{2 * usd:.4f} is spent"):
-        ours.reserve(request, PRICE)
+    assert ours.settle(most, REQUEST, free, PRICE) == 0.0
+    ours.release(ours.reserve(REQUEST, PRICE))
+    ours.lose(ours.reserve(REQUEST, PRICE))
+    with pytest.raises(BudgetReachedError, match=f"{2 * MOST_USD:.4f} is spent"):
+        ours.reserve(REQUEST, PRICE)
 
 
 def test_a_budget_counts_what_earlier_commands_spent_and_free_requests_pass(tmp_path: Path) -> None:
-    request, usd = ask(), PRICE.of(ask().most_prompt_tokens, 10)
     free = Ledger(tmp_path)
-    free.lose(free.reserve(request, None))
+    free.lose(free.reserve(REQUEST, None))
     assert not (tmp_path / "ledger.json").exists()
     for _ in range(2):
-        Ledger(tmp_path, 2.0 * usd).reserve(request, PRICE)
-    later = Ledger(tmp_path, 2.0 * usd)
-    assert later.reserve(request, TokenPrice(0.0, 0.0)) == later.reserve(request, None) == 0.0
+        Ledger(tmp_path, 2.0 * MOST_USD).reserve(REQUEST, PRICE)
+    later = Ledger(tmp_path, 2.0 * MOST_USD)
+    assert later.reserve(REQUEST, TokenPrice(0.0, 0.0)) == later.reserve(REQUEST, None) == 0.0
 
 
 AMOUNTS = ['"much"', "1e999", "-1", "NaN", "true", str(10**400)]
@@ -154,8 +136,8 @@ def test_a_deleted_ledger_is_counted_again_from_the_kept_replies(
 def test_a_ledger_that_cannot_be_written_lets_nobody_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ledger, usd = Ledger(tmp_path, 1.5 * PRICE.of(ask().most_prompt_tokens, 10)), 0.0
-    usd = ledger.reserve(ask(), PRICE)
+    ledger = Ledger(tmp_path, 1.5 * MOST_USD)
+    usd = ledger.reserve(REQUEST, PRICE)
 
     def fails(path: Path, content: str) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -165,4 +147,4 @@ def test_a_ledger_that_cannot_be_written_lets_nobody_wait(
         with pytest.raises(HarnessError, match="the disk is full while counting what is spent"):
             ledger.release(usd)
     with pytest.raises(BudgetReachedError):  # and does not wait for what is not under way
-        ledger.reserve(ask(), PRICE)
+        ledger.reserve(REQUEST, PRICE)

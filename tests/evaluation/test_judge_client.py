@@ -66,18 +66,6 @@ def test_two_requests_have_one_address_just_when_all_that_matters_is_equal(
     assert (address(first, label) == address(second, other_label)) == (first == second)
 
 
-def test_a_reply_is_paid_once_and_survives_the_process(tmp_path: Path) -> None:
-    with StandIn() as server:
-        first = client_of(server, tmp_path)
-        texts = ask_all(first, [ask_for("a"), ask_for("b")])
-        again = client_of(server, tmp_path)
-        assert ask_all(again, [ask_for("a"), ask_for("b")]) == texts
-        assert server.requests == 2
-    assert (first.ledger.spending.requests, first.ledger.spending.from_cache) == (2, 0)
-    assert (again.ledger.spending.requests, again.ledger.spending.usd) == (0, 0.0)
-    assert again.ledger.spending.from_cache == 2
-
-
 def test_equal_requests_at_the_same_time_are_paid_once(tmp_path: Path) -> None:
     with StandIn(latency_s=0.05) as server:
         assert len(set(ask_all(client_of(server, tmp_path), [ask_for("same")] * 8, 8))) == 1
@@ -333,9 +321,11 @@ def test_the_cost_counts_replies_whenever_they_were_paid(tmp_path: Path) -> None
     """Derivation: a reply of the stand-in has 100 + 10 tokens."""
     requests = [ask_for("a"), ask_for("b"), ask_for("a")]
     with StandIn() as server:
-        ask_all(client_of(server, tmp_path), requests[:1])
+        paid = ask_all(client_of(server, tmp_path), requests[:1])
         client = client_of(server, tmp_path)
-        ask_all(client, requests)
+        assert ask_all(client, requests)[::2] == paid * 2
+        assert server.requests == 2
+    assert (client.ledger.spending.requests, client.ledger.spending.from_cache) == (1, 2)
     assert set(client.used) == {client.address(request) for request in requests}
     assert cost_of([client]) == {
         "replies": 2,

@@ -132,26 +132,20 @@ ESCAPES = "\x1b]0;owned\x07\x1b[2J \x9b2J\u202e\nharness: all is well"
 """Words that a terminal, or who reads it, would obey."""
 
 
-@pytest.mark.parametrize("status", [400, 404, 429, 500])
-@pytest.mark.parametrize("shape", ["message", "text"])
-def test_what_an_endpoint_says_is_one_printable_line(
-    tmp_path: Path, status: int, shape: str
-) -> None:
-    words = {"error": {"message": ESCAPES, "param": ESCAPES, "code": ESCAPES}}
-    body = json.dumps(words) if shape == "message" else ESCAPES
-    replies = sends(body.encode(), status)
-    with StandIn(instead=replies) as server, pytest.raises(HarnessError) as caught:
+ERROR = {"error": {"message": ESCAPES, "param": ESCAPES, "code": ESCAPES}}
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        *(sends(json.dumps(ERROR).encode(), status) for status in (400, 404, 429, 500)),
+        *(sends(ESCAPES.encode(), status) for status in (400, 404, 429, 500)),
+        sends(b"", 307, Location="http://there/\x1b]0;owned\x07\x9b2J"),
+    ],
+)
+def test_what_an_endpoint_says_is_one_printable_line(tmp_path: Path, reply: Any) -> None:
+    with StandIn(instead=reply) as server, pytest.raises(HarnessError) as caught:
         client_of(server, tmp_path, attempts=1).ask(ask_for("a"))
-    assert "owned" in str(caught.value)
-    assert str(caught.value).isprintable()
-
-
-def test_where_a_redirect_leads_is_one_printable_line(tmp_path: Path) -> None:
-    place = "http://there/\x1b]0;owned\x07\x9b2J"
-    redirects = sends(b"", 307, Location=place)
-    with StandIn(instead=redirects) as server, pytest.raises(HarnessError) as caught:
-        client_of(server, tmp_path).ask(ask_for("a"))
-    assert "which is not followed" in str(caught.value)
     assert "owned" in str(caught.value)
     assert str(caught.value).isprintable()
 

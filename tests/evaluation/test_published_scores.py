@@ -20,10 +20,7 @@ from harness.evaluation.benchmarks.arena_hard import (
     games_from_judgments,
     score_games,
 )
-from harness.evaluation.benchmarks.mt_bench import (
-    ratings_from_judgments,
-    score_ratings,
-)
+from harness.evaluation.benchmarks.mt_bench import ratings_from_judgments, score_ratings
 from harness.evaluation.files import read_records
 
 BASELINE = judgments.BASELINE
@@ -104,13 +101,6 @@ def test_the_numbers_have_the_digests_that_are_said() -> None:
     said = (folder / "README.md").read_text("utf-8")
     for name in FILES:
         assert hashlib.sha256((folder / name).read_bytes()).hexdigest() in said
-
-
-def test_a_judgment_with_one_game_lacks_the_other() -> None:
-    game = {"judgment": "[[B>A]]", "score": "B>A"}
-    games = games_from_judgments([{"question_id": "q", "model": "m", "games": [game]}])
-    assert [game.value for game in games] == [1.0, None]
-    assert score_games(games, "m").n_missing == 1
 
 
 @pytest.mark.parametrize("text", ["", "{", "[1, 2]", "{}\nnull\n", "[" * 100_000])

@@ -62,19 +62,14 @@ def test_a_comparison_is_a_rating_from_one_to_ten() -> None:
         # The field decides, even null; without it, the text.
         ([{"score": None, "judgment": "[[A>B]]"}, {"score": "A>B"}], 100.0, 1),
         ([{"judgment": "[[A>B]]"}, {"score": "A>B"}], 50.0, 0),
+        # A game that was not played is missing.
+        ([{"score": "B>A"}], 100.0, 1),
     ],
 )
 def test_a_game_is_won_by_its_label(games: list[Any], won: float, missing: int) -> None:
     record = {"question_id": "1", "model": "m", "judge": OWN_JUDGE, "games": games}
     (found,) = ARENA.evaluations([record])
     assert (found.scores["win_rate"], found.n_missing) == (won, missing)
-
-
-def test_a_comparison_of_answers_is_two_equal_games() -> None:
-    """A win, a loss, a tie: 1.5 of 3; an unknown one is missing twice."""
-    better = {("1", 1): 1.0, ("2", 1): 0.0, ("3", 1): 0.5, ("4", 1): None}
-    (found,) = ARENA.evaluations(ARENA.comparison_records(NOBODY, "rm", better))
-    assert (found.scores["win_rate"], found.n_missing) == (50.0, 2)
 
 
 def test_battles_are_won_by_either_side() -> None:
