@@ -30,7 +30,7 @@ from harness.foreign import read_json
 from harness.models.policy import Completion, generate
 from harness.statistics import ScoreMatrix, paired_difference
 
-BATCH_SIZE = 16
+BATCH_SIZE = 32
 
 
 class Policy(LM):  # type: ignore[misc]
