@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from null_tables import (
     counted,
     judged_claims,
+    null_scores,
     one_recipe_twice,
     results_of,
     simulated_nulls,
@@ -795,3 +796,13 @@ def test_one_recipe_under_two_names_is_rarely_told_apart(each: int) -> None:
     assert judged == 9 * 5 * 6
     assert decided <= 0.05 * judged
     assert of_primary <= 6
+
+
+def test_a_difference_that_is_there_is_found_by_the_same_code() -> None:
+    """A control: the same simulation with one row above the others is not inconclusive."""
+    table = table_of(claim("it", compare("a", ">", "b"), primary=True))
+    measured = null_scores(table, 5, 40, np.random.default_rng(4))
+    for seed in range(5):
+        for prompt in measured["run-a", seed, "ah_wr"]:
+            measured["run-a", seed, "ah_wr"][prompt] += 2.0
+    assert verdict_of(compare("a", ">", "b"), measured, seeds=5).word == "supported"

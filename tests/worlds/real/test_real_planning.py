@@ -16,6 +16,7 @@ from harness.worlds.lookup import resolve, runtime_of, world_of
 from harness.worlds.needs import Demand
 from harness.worlds.real.benchmarks import benchmark_identity, gaps
 from harness.worlds.real.models import digest_of_folder, identity_of
+from harness.worlds.real.world import INSTRUCTION
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
@@ -173,3 +174,11 @@ def test_scores_that_will_not_be_there_are_named_before_a_run(
     shutil.copytree(benchmarks, machine / "benchmarks")
     (machine / "benchmarks" / "alpaca-eval" / "df_gamed.csv").write_text("difficulties")
     assert named("table4") == []
+
+
+def test_a_real_policy_is_told_in_words_how_to_revise(paper: Profile, micro: Profile) -> None:
+    """The embedded policy's own sentence stays what it is told there, and in no fingerprint."""
+    table = load_tables()["table16"]
+    for profile, told in ((paper, INSTRUCTION), (micro, None)):
+        rewrites = [s for s in Plan(plan_table(table, profile, [0]).targets) if s.kind == "rewrite"]
+        assert {stage.settings.get("instruction") for stage in rewrites} == {told}
