@@ -118,6 +118,6 @@ def test_a_judge_that_is_lost_in_the_middle_is_one_sentence_and_costs_no_work(
     assert "has no model stand-in/judge" in lost.stderr
     assert "run the same command to try again" in lost.stderr
     assert len(stages(tmp_path)) == 10
-    harness(tmp_path, *ONE_ROW, **shared)
+    harness(tmp_path, *ONE_ROW, code=0, **shared)
     found = scores(tmp_path)
     assert {key: scores(whole)[key] for key in found} == found != {}
