@@ -163,11 +163,11 @@ class Publication(Generic[Model]):
         for name in (*(it.file for it in self.pictures(report)), file):
             if name not in known:
                 raise changed_file(folder / name, self.name)
-        recomputed = self.recomputed(report, folder).model_dump(mode="json")
-        place = first_difference(report.model_dump(mode="json"), recomputed)
+        place = changed_place(report, self.recomputed(report, folder))
         if place is not None:
-            where = f"{folder / REPORT}: {place or 'its fields'}"
-            raise HarnessError(f"{where} cannot be recomputed from {file}; {again}")
+            raise HarnessError(
+                f"{folder / REPORT}: {place} cannot be recomputed from {file}; {again}"
+            )
         return report
 
 
@@ -238,6 +238,12 @@ def first_difference(before: Any, again: Any, place: str = "") -> str | None:
         return None if before == again else place
     found = (first_difference(it, other, f"{place} / {name}") for name, it, other in pairs)
     return next((place.removeprefix(" / ") for place in found if place is not None), None)
+
+
+def changed_place(report: BaseModel, again: BaseModel) -> str | None:
+    """Return where two reports first differ in their JSON form, in words, or None."""
+    place = first_difference(report.model_dump(mode="json"), again.model_dump(mode="json"))
+    return "its fields" if place == "" else place
 
 
 def without_numbers(states: Iterable[tuple[str, str]]) -> tuple[str, ...]:

@@ -27,8 +27,8 @@ from harness.report.publication import (
     IndexEntry,
     Publication,
     archived_entry,
+    changed_place,
     files_below,
-    first_difference,
     read_digests,
     read_index,
 )
@@ -107,12 +107,11 @@ def verify_controls(results_dir: Path, reports: Collection[Report]) -> None:
             continue
         own = table_at(table, known[name].profile)
         said = sensitivity(own, report.cells, report.seeds, controls)
-        again = report.model_copy(update=said).model_dump(mode="json")
-        place = first_difference(report.model_dump(mode="json"), again)
+        place = changed_place(report, report.model_copy(update=said))
         if place is not None:
             raise HarnessError(
-                f"{results_dir / name / report.table / REPORT}: {place or 'its fields'} is not "
-                f"what the published {name}/{CONTROLS} give; publish `{report.table}` again"
+                f"{results_dir / name / report.table / REPORT}: {place} is not what the published "
+                f"{name}/{CONTROLS} give; publish `{report.table}` again"
             )
 
 
