@@ -5,8 +5,8 @@
 Each row has a name and the folders of its policies, one a seed; `harness store path` prints them.
 Answers are greedy. For each row it prints the strict scores over prompts and over instructions, in
 %, and by how many points more prompts are followed than in the row before, with a 95% interval over
-seeds and prompts. The first file gets what was answered, a line a policy; policies whose lines are
-there are not asked again. Needs the extra `lm-eval` and lm-eval's own `ifeval`.
+seeds and prompts. The first file gets what was answered, a line a policy; one whose line is there,
+for the same task and limit of tokens, is not asked again. Needs the package `lm-eval[ifeval]`.
 
 lm-eval's generation waits for the longest answer of each batch, which takes hours on a CPU.
 
@@ -69,6 +69,8 @@ def answer(folder: Path, task: str, tasks: Path | None, max_new_tokens: int) -> 
     samples = sorted(results["samples"][task], key=lambda sample: sample["doc_id"])
     return {
         "policy": str(folder),
+        "task": task,
+        "limit": max_new_tokens,
         "followed": [sample["inst_level_strict_acc"] for sample in samples],
         "tokens": [one.n_tokens for one in policy.completions],
         "answers": [one.text for one in policy.completions],
@@ -105,7 +107,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     known, rows = {}, read_rows(asked.rows)
     if asked.file.exists():
         lines = map(read_json, asked.file.read_text(encoding="utf-8").splitlines())
-        known = {line["policy"]: line for line in lines}
+        of_this = (
+            line for line in lines if (line["task"], line["limit"]) == (asked.task, asked.tokens)
+        )
+        known = {line["policy"]: line for line in of_this}
     for folder in dict.fromkeys(folder for folders in rows.values() for folder in folders):
         if folder not in known:
             known[folder] = answer(Path(folder), asked.task, asked.include_path, asked.tokens)

@@ -63,9 +63,14 @@ def test_rows_are_scored_and_compared_and_no_policy_is_asked_twice(
     assert "; prompts +33.3 (" in second
     assert third.startswith("third: seeds 1, prompts 100.0")
     assert "; prompts" not in third
-    monkeypatch.setattr(ifeval, "answer", None)
-    ifeval.main(asked)
+    with monkeypatch.context() as patch:
+        patch.setattr(ifeval, "answer", None)
+        ifeval.main(asked)
     assert capsys.readouterr().out == printed
+    # Of a longer answer nothing is known yet.
+    ifeval.main([*asked[:-1], "--tokens=5"])
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    assert [line["limit"] for line in lines] == [4, 4, 5, 5]
 
 
 def test_answers_are_greedy_and_end_at_the_limit(ifeval: Any, tmp_path: Path) -> None:
