@@ -55,7 +55,9 @@ PublishedOption = Annotated[
 ]
 AddOption = Annotated[
     bool,
-    common.option("--add", None, "Publish a table's seeds beside those that are published."),
+    common.option(
+        "--add", None, "Publish a table's seeds or rows beside those that are published."
+    ),
 ]
 
 

@@ -1,14 +1,15 @@
-"""Joining a store's seeds with published ones, whose stages may be gone or on another machine.
+"""Joining a store's seeds or rows with published ones, whose stages may be gone or elsewhere.
 
-Scores, facts and provenance of a published seed are those of the publication; all numbers are
-computed from the scores of all seeds.
+Scores, facts and provenance of what is published are those of the publication; all numbers are
+computed from the scores of both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from harness.errors import UserError
 from harness.pipeline.runs import TableRuns
@@ -22,55 +23,84 @@ from harness.report.results import Results
 from harness.report.scores import Numbers, RunScores
 from harness.runtime import Plan
 
+Place = tuple[str, str]
+It = TypeVar("It", Cell, RowFacts)
+
 
 def joined(
-    plan: Callable[[Sequence[int]], TableRuns],
+    plan: Callable[[Sequence[int], Sequence[str]], TableRuns],
     results: Results,
     folder: Path,
     known: KnownControls,
 ) -> Results:
-    """Return stored results together with the published ones in a folder; `plan` takes all seeds.
+    """Return stored results together with the published ones in a folder; `plan` takes all of both.
 
-    Raises `UserError` if a seed is in both, or if rows or settings differ.
+    They add seeds to the published rows, or rows (with their baselines) to the published seeds.
+    Raises `UserError` if they add neither or both, or if columns or settings differ.
     """
     restore(folder)
     (before, measured), own = read_published(folder), results.report
-    runs = plan(sorted({*before.seeds, *own.seeds}))
+    old = [row.id for row in before.rows]
+    runs = plan(sorted({*before.seeds, *own.seeds}), [*old, *(row.id for row in own.rows)])
     _check(runs, before, own, folder)
-    scores = RunScores.of_table(runs.table, runs.rows, runs.seeds, measured | results.measured)
-    cells = [_cell(*both, scores) for both in zip(before.cells, own.cells, strict=True)]
-    origin = _origin(before.origin, own.origin, len(Plan(runs.targets)))
+    assert known.store is not None
+    whole, published = Plan(runs.targets), Plan(plan(before.seeds, old).targets)
+    missing = set(whole.pending(known.store)) - set(published)
+    scores = RunScores.of_table(runs.table, runs.rows, runs.seeds, results.measured | measured)
+    origin = _origin(before.origin, own.origin, len(whole), len(missing))
+    cells = _each(before.cells, own.cells, partial(_cell, scores=scores))
+    sizes = len(before.seeds), 0 if before.seeds == own.seeds else len(own.seeds)
 
     def facts() -> list[RowFacts]:
-        each = zip(before.facts, results.facts, strict=True)
-        return [_facts(*both, (len(before.seeds), len(own.seeds))) for both in each]
+        found = _each(before.facts, results.facts, partial(_facts, sizes=sizes))
+        return sorted(found.values(), key=lambda it: runs.row_ids.index(it.row))
 
-    return results_on(runs, known, scores, cells, origin, facts)
+    ordered = [cells[row, column.id] for row in runs.row_ids for column in own.columns]
+    return results_on(runs, known, scores, ordered, origin, facts)
+
+
+def _place(it: Cell | RowFacts) -> Place:
+    return it.row, it.column if isinstance(it, Cell) else it.run
+
+
+def _each(before: Iterable[It], own: Iterable[It], both: Callable[[It, It], It]) -> dict[Place, It]:
+    """Return what either side has by place, made of both where both have it."""
+    found = {_place(it): it for it in own}
+    for it in before:
+        place = _place(it)
+        found[place] = both(it, found[place]) if place in found else it
+    return found
 
 
 def _check(runs: TableRuns, before: Report, own: Report, folder: Path) -> None:
     if runs.study is not None:
         raise UserError(f"`{own.table}` has a study over all its seeds, which need one store")
-    if shared := [str(seed) for seed in own.seeds if seed in before.seeds]:
+    shared = [str(seed) for seed in own.seeds if seed in before.seeds]
+    if {row.id for row in own.rows} <= {row.id for row in before.rows} and shared:
         raise UserError(f"{folder} has seed {', '.join(shared)} already; add others")
-    if (before.rows, before.columns) != (own.rows, own.columns):
-        raise UserError(f"{folder} has other rows or columns; name its rows with `--rows`")
+    if before.columns != own.columns:
+        raise UserError(f"{folder} has other columns; publish all of it again")
+    if before.rows != own.rows and before.seeds != own.seeds:
+        raise UserError(
+            f"{folder} has other rows and other seeds; name its rows with `--rows` to add seeds, "
+            "or its seeds with `--seeds` to add rows"
+        )
     steps, published = steps_of(runs), read_digests(folder).stages or {}
     for run, known in published.items():
         now = {name: stage.fingerprint for name, stage in steps.get(run, {}).items()}
         if known != {name: now.get(name) for name in known}:
-            raise UserError(f"{folder} has `{run}` with other settings; publish all seeds again")
+            raise UserError(f"{folder} has `{run}` with other settings; publish all of it again")
 
 
 def _cell(before: Cell, own: Cell, scores: RunScores) -> Cell:
-    """Return a cell of all seeds; if a seed is incomplete, so is the cell."""
+    """Return a cell of both; if a seed is incomplete, so is the cell."""
     numbers = scores.numbers(own.row, own.column)
     incomplete = before if own.state == "ok" else own
     said: dict[str, Any] = {"state": incomplete.state, "reason": incomplete.reason}
     if numbers != Numbers():
         said = {"state": "ok", "reason": None}
     made = {name: _both(before, own, name) for name in ("reward_models", "creators")}
-    runs = sorted((*before.runs, *own.runs), key=_seed)
+    runs = sorted({*before.runs, *own.runs}, key=_seed)
     return own.model_copy(
         update={**vars(numbers), **made, **said, "seeds": scores.seeds, "runs": tuple(runs)}
     )
@@ -81,9 +111,9 @@ def _seed(run: str) -> int:
     return int(run.rpartition("/seed")[2].partition("@")[0])
 
 
-def _origin(before: Origin, own: Origin, stages: int) -> Origin:
+def _origin(before: Origin, own: Origin, stages: int, missing: int) -> Origin:
+    """Return the provenance of both; `missing` counts the stages that only the store could have."""
     listed = [name for name, it in Origin.model_fields.items() if it.annotation == tuple[str, ...]]
-    missing = before.stages - before.stages_done + own.stages - own.stages_done
     times = [it for it in (before.finished, own.finished) if it is not None]
     since = [it for it in (before.by_metric_since, own.by_metric_since) if it is not None]
     return Origin(
@@ -92,7 +122,7 @@ def _origin(before: Origin, own: Origin, stages: int) -> Origin:
             for name, judge in own.judges.items()
         },
         stages=stages,
-        stages_done=stages - missing,
+        stages_done=before.stages_done + stages - before.stages - missing,
         finished=max(times, default=None),
         by_metric_since=min(since, default=None),
         **{name: _both(before, own, name) for name in listed},
@@ -104,7 +134,12 @@ def _both(before: Cell | Origin, own: Cell | Origin, name: str) -> tuple[str, ..
 
 
 def _facts(before: RowFacts, own: RowFacts, sizes: tuple[int, int]) -> RowFacts:
-    """Return the facts of all seeds: means, weighted by the number of seeds."""
+    """Return the facts of all seeds: means, weighted by the numbers of seeds, which are `sizes`.
+
+    If the seeds are the same, so that none are added, the published facts stand.
+    """
+    if sizes[1] == 0:
+        return before
     state = before.state if own.state == "ok" else own.state
     values = {
         name: (sizes[0] * before.values[name] + sizes[1] * value) / sum(sizes)

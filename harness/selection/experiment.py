@@ -170,13 +170,13 @@ class Experiment(Request):
         Of a group, every table that was run is published; a refused one does not stop the others.
         With `allow_fewer`, so are incomplete reports, and ones with less than is published. With
         `published`, a figure's published numbers are drawn and worded again, not the store's. With
-        `add`, a table's seeds are added to those that are published.
+        `add`, a table's seeds or rows are added to those that are published.
         """
         from harness.report.figures.published import publish_figure
         from harness.report.publish import publish
 
         if add and (self.is_group or self.figure is not None):
-            raise UserError("seeds can be added to a single table only")
+            raise UserError("seeds and rows can be added to a single table only")
         if self.is_group:
             self._publish_group(results_dir, allow_fewer, seeds, on_note)
             return None
@@ -197,8 +197,8 @@ class Experiment(Request):
         from harness.report.controls import KnownControls
         from harness.report.joined import joined
 
-        def plan(seeds: Sequence[int]) -> TableRuns:
-            return plan_table(found.table, self.profile, seeds, self.rows)
+        def plan(seeds: Sequence[int], rows: Sequence[str]) -> TableRuns:
+            return plan_table(found.table, self.profile, seeds, rows)
 
         return joined(plan, found, folder, KnownControls(self.profile, self.store))
 

@@ -42,7 +42,7 @@ MISTAKES = {
     "report table4 --output out.pdf": "`out.pdf` has no ending of a report",
     "report table4 --allow-fewer": "`--allow-fewer` goes with `--publish`",
     "report table4 --add --publish": "`--add` goes with `--publish` and `--seeds`",
-    "report figure5 --add --publish --seeds 0": "seeds can be added to a single table only",
+    "report figure5 --add --publish --seeds 0": "can be added to a single table only",
     "claims --published --seeds 0": "published scores have the seeds they have",
     "claims tabel4": "there is no table or figure `tabel4`; did you mean `table4`?",
     "run all --rows a": "rows are those of one table",

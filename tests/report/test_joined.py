@@ -1,8 +1,7 @@
-"""Seeds of another store beside published ones: as if all had been in one."""
+"""Seeds or rows of another store beside published ones: as if all had been in one."""
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import pytest
 from toy_tables import DECLARATION, stored, toy_runs, write_prompts, write_scores, write_whole
 
 from harness.errors import UserError
+from harness.pipeline.runs import TableRuns
 from harness.report.controls import KnownControls
 from harness.report.joined import joined
 from harness.report.model import RowFacts
@@ -30,7 +30,13 @@ def added(found: Results, folder: Path, **declared: Any) -> Path:
     """Publish results beside what is published; return the folder."""
     assert found.runs is not None
     known = KnownControls(found.profile, found.runs[1])
-    plan = partial(toy_runs, table={**DECLARATION, **declared})
+
+    def plan(seeds: Sequence[int], rows: Sequence[str]) -> TableRuns:
+        table = {**DECLARATION, **declared}
+        return toy_runs(
+            seeds, table={**table, "rows": [r for r in table["rows"] if r["id"] in rows]}
+        )
+
     return publish(joined(plan, found, folder, known), folder.parents[1], joined=folder)
 
 
@@ -41,19 +47,35 @@ def test_seeds_of_two_stores_are_published_as_those_of_one(
     at_once = publish(written(tmp_path / "one", (0, 1, 2)), tmp_path / "results1")
     folder = publish(written(tmp_path / "two", first), tmp_path / "results2")
     assert added(written(tmp_path / "three", more), folder) == folder
+    the_same(folder, at_once)
+
+
+@pytest.mark.parametrize(("first", "more"), [((0, 1, 2), (1, 3)), ((0, 1, 3), (1, 2))])
+def test_rows_of_two_stores_are_published_as_those_of_one(
+    tmp_path: Path, first: tuple[int, ...], more: tuple[int, ...]
+) -> None:
+    """The rows are base, dpo-1, eva-uniform and eva-a_min; dpo-1, the baseline, is in both."""
+    at_once = publish(written(tmp_path / "one", (0, 1)), tmp_path / "results1")
+    old, new = ([DECLARATION["rows"][at] for at in places] for places in (first, more))
+    folder = publish(written(tmp_path / "two", (0, 1), rows=old), tmp_path / "results2")
+    assert added(written(tmp_path / "three", (0, 1), rows=new), folder) == folder
+    the_same(folder, at_once)
+
+
+def the_same(folder: Path, at_once: Path) -> None:
+    """Check that what was published in two steps is what was at once, but for the time."""
     found, scores = read_published(folder)
     expected, expected_scores = read_published(at_once)
-    assert found.seeds == (0, 1, 2)
     finished = {"finished": expected.origin.finished}
     origin = found.origin.model_copy(update=finished)
-    assert origin == expected.origin
+    assert origin.model_dump() == expected.origin.model_dump()
     assert found.model_copy(update={"origin": origin, "facts": ()}) == expected.model_copy(
         update={"facts": ()}
     )
     assert scores == expected_scores
     for own, other in zip(found.facts, expected.facts, strict=True):
         assert own.values == pytest.approx(other.values)
-        assert (own.state, own.done) == (other.state, other.done)
+        assert (own.row, own.state, own.done) == (other.row, other.state, other.done)
     assert read_digests(folder).stages == read_digests(at_once).stages
     assert read_digests(folder).outputs == read_digests(at_once).outputs
     TABLE.check(folder)
@@ -75,7 +97,7 @@ def test_an_incomplete_seed_leaves_its_cells_incomplete(tmp_path: Path) -> None:
     write_prompts(store, runs)
     write_scores(store, runs, "dpo-h1", 2, ah_wr={f"p{i}": 50.0 + i for i in range(4)})
     known = KnownControls(runs.profile, store)
-    found = joined(toy_runs, stored(runs, store), folder, known)
+    found = joined(lambda seeds, _: toy_runs(seeds), stored(runs, store), folder, known)
     states = {(it.row, it.column): it.state for it in found.report.cells}
     assert states["dpo-1", "ah_wr"] == "ok"
     assert states["dpo-1", "mt_avg"] == states["eva-a_min", "ah_wr"] == "not_run"
@@ -86,7 +108,9 @@ def test_what_does_not_belong_together_is_not_joined(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="has seed 1 already; add others"):
         added(written(tmp_path / "two", (1, 2)), folder)
     fewer = {"rows": DECLARATION["rows"][:-1]}
-    with pytest.raises(UserError, match="has other rows or columns"):
+    with pytest.raises(UserError, match="has seed 0, 1 already; add others"):
+        added(written(tmp_path / "rows", (0, 1), **fewer), folder)
+    with pytest.raises(UserError, match="has other rows and other seeds"):
         added(written(tmp_path / "three", (2,), **fewer), folder, **fewer)
     changed = [*DECLARATION["rows"][:-1], DECLARATION["rows"][-1] | {
         "recipe": {"creator": {"metric": "a_avg"}}
