@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from itertools import pairwise
 from pathlib import Path
@@ -44,8 +44,6 @@ class Controls:
     """Gain of 3x human prompts over 1x, by kind of training and score."""
     accuracies: Callable[[], Mapping[str, Scores]] = dict
     """Returns whether each reward model orders each held-out pair right, by row of their table."""
-    runs: Mapping[tuple[str, str], str] = field(default_factory=dict)
-    """Fingerprints of the published ones' runs, as `fingerprints_of` returns them."""
 
     def why_not_better(self, needs: Manipulation) -> str | None:
         """Return why a reward model is not shown to be better than another, or None if it is."""
@@ -205,11 +203,9 @@ def fingerprints_of(cells: Iterable[Cell]) -> dict[tuple[str, str], str]:
 class KnownControls:
     """A profile's controls, loaded once."""
 
-    def __init__(
-        self, profile: Profile, store: Store | None, published: Path | None = None
-    ) -> None:
+    def __init__(self, profile: Profile, store: Store | None, results: Path | None = None) -> None:
         self.profile, self.store = profile, store
-        self._results_dir = published or results_dir()
+        self._results = results or results_dir()
         self.accuracies = cache(self._accuracies)
         controls = declared.all_tables().get(declared.CONTROLS)
         self._table = None if controls is None else table_at(controls, profile)
@@ -222,11 +218,11 @@ class KnownControls:
         stored = self.stored
         if stored is not None and any(c.state in ("passed", "failed") for c in stored.checked):
             return stored
-        published = self.published
-        if published is None:
+        if self.published is None:
             return stored
+        published, of_published = self.published
         own = fingerprints_of(cells)
-        agree = all(published.runs.get(run, known) == known for run, known in own.items())
+        agree = all(of_published.get(run, known) == known for run, known in own.items())
         return published if agree else stored
 
     @cached_property
@@ -246,9 +242,10 @@ class KnownControls:
         return checked_runs(table, profile, None, measured, lacking, self.accuracies)
 
     @cached_property
-    def published(self) -> Controls | None:
+    def published(self) -> tuple[Controls, Mapping[tuple[str, str], str]] | None:
+        """The published controls, with the fingerprints of their runs."""
         table, profile = self._table, self.profile
-        folder = self._results_dir / profile.name / (table.id if table else "")
+        folder = self._results / profile.name / (table.id if table else "")
         if table is None or not (folder / REPORT).is_file():
             return None
         # Not the scores, which take long to read: `verify` recomputes the report from them.
@@ -257,14 +254,13 @@ class KnownControls:
         tripled = tripled_prompts(
             table, lambda rows, column: [means.get((r, column)) for r in rows]
         )
-        return Controls(
-            report.controls, tripled, self.accuracies, runs=fingerprints_of(report.cells)
-        )
+        found = Controls(report.controls, tripled, self.accuracies)
+        return found, fingerprints_of(report.cells)
 
     def _accuracies(self) -> dict[str, Scores]:
         found: dict[str, Scores] = {}
         for table in declared.all_tables().values():
-            folder = self._results_dir / self.profile.name / table.id
+            folder = self._results / self.profile.name / table.id
             if table.reward_model_study is None or not (folder / REPORT).is_file():
                 continue
             scores = RunScores(read_published(folder)[1], [SEED])

@@ -359,7 +359,7 @@ def test_with_controls_a_table_says_its_power(
         for seed in SEEDS
     }
     known = checked_runs(table(), MICRO, SEEDS, curve, {})
-    monkeypatch.setattr(KnownControls, "published", known)
+    monkeypatch.setattr(KnownControls, "published", (known, {}))
     results = stored(runs, store)
     report = results.report
     (power,) = report.power
@@ -373,8 +373,8 @@ def test_published_controls_count_while_they_are_of_the_same_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert KnownControls(MICRO, None, tmp_path).beside() is None
-    known = replace(controls(), runs={("dpo-h1/micro/seed0", "ah_wr"): "a" * 12})
-    monkeypatch.setattr(KnownControls, "published", known)
+    known, runs = controls(), {("dpo-h1/micro/seed0", "ah_wr"): "a" * 12}
+    monkeypatch.setattr(KnownControls, "published", (known, runs))
     found = KnownControls(MICRO, None, tmp_path)
     same, other = (f"dpo-h1/micro/seed0@{name * 12}" for name in "ab")
     alien = f"dpo-eva/micro/seed0@{'c' * 12}"
