@@ -104,7 +104,7 @@ def report(
             f"`{table}` is a figure and cannot be written as {form}; choose terminal, markdown or "
             "json, or draw all figures on one page with `harness report --all --format html`"
         )
-    again = figure and folder is not None
+    again = folder is not None and not chosen.is_group
     if published and (seeds is not None or rows is not None or (folder is not None and not again)):
         raise UserError("what is published has the rows and seeds it has; leave out the options")
     if add and (folder is None or seeds is None):

@@ -1,7 +1,8 @@
 """Joining a store's seeds or rows with published ones, whose stages may be gone or elsewhere.
 
-Scores, facts and provenance of what is published are those of the publication; all numbers are
-computed from the scores of both.
+Published ones alone are joined with the controls as they have come out since. Scores, facts and
+provenance of what is published are those of the publication; all numbers are computed from the
+scores of both.
 """
 
 from __future__ import annotations
@@ -25,14 +26,26 @@ from harness.runtime import Plan
 
 Place = tuple[str, str]
 It = TypeVar("It", Cell, RowFacts)
+Planned = Callable[[Sequence[int], Sequence[str]], TableRuns]
+"""Plans the runs of some seeds and rows of a table."""
 
 
-def joined(
-    plan: Callable[[Sequence[int], Sequence[str]], TableRuns],
-    results: Results,
-    folder: Path,
-    known: KnownControls,
-) -> Results:
+def renewed(plan: Planned, folder: Path, known: KnownControls) -> Results:
+    """Return the published results in a folder beside the controls as they are known now.
+
+    Raises `UserError` if columns or settings differ.
+    """
+    restore(folder)
+    before, measured = read_published(folder)
+    runs = plan(before.seeds, [row.id for row in before.rows])
+    _check_settings(runs, folder)
+    scores = RunScores.of_table(runs.table, runs.rows, runs.seeds, measured)
+    found = results_on(runs, known, scores, before.cells, before.origin, lambda: before.facts)
+    _check_columns(before, found.report, folder)
+    return found
+
+
+def joined(plan: Planned, results: Results, folder: Path, known: KnownControls) -> Results:
     """Return stored results together with the published ones in a folder; `plan` takes all of both.
 
     They add seeds to the published rows, or rows (with their baselines) to the published seeds.
@@ -42,7 +55,9 @@ def joined(
     (before, measured), own = read_published(folder), results.report
     old = [row.id for row in before.rows]
     runs = plan(sorted({*before.seeds, *own.seeds}), [*old, *(row.id for row in own.rows)])
-    _check(runs, before, own, folder)
+    _check_added(before, own, folder)
+    _check_columns(before, own, folder)
+    _check_settings(runs, folder)
     assert known.store is not None
     whole, published = Plan(runs.targets), Plan(plan(before.seeds, old).targets)
     missing = set(whole.pending(known.store)) - set(published)
@@ -72,19 +87,25 @@ def _each(before: Iterable[It], own: Iterable[It], both: Callable[[It, It], It])
     return found
 
 
-def _check(runs: TableRuns, before: Report, own: Report, folder: Path) -> None:
-    if runs.study is not None:
-        raise UserError(f"`{own.table}` has a study over all its seeds, which need one store")
+def _check_added(before: Report, own: Report, folder: Path) -> None:
     shared = [str(seed) for seed in own.seeds if seed in before.seeds]
     if {row.id for row in own.rows} <= {row.id for row in before.rows} and shared:
         raise UserError(f"{folder} has seed {', '.join(shared)} already; add others")
-    if before.columns != own.columns:
-        raise UserError(f"{folder} has other columns; publish all of it again")
     if before.rows != own.rows and before.seeds != own.seeds:
         raise UserError(
             f"{folder} has other rows and other seeds; name its rows with `--rows` to add seeds, "
             "or its seeds with `--seeds` to add rows"
         )
+
+
+def _check_columns(before: Report, own: Report, folder: Path) -> None:
+    if before.columns != own.columns:
+        raise UserError(f"{folder} has other columns; publish all of it again")
+
+
+def _check_settings(runs: TableRuns, folder: Path) -> None:
+    if runs.study is not None:
+        raise UserError(f"`{runs.table.id}` has a study over all its seeds, which need one store")
     steps, published = steps_of(runs), read_digests(folder).stages or {}
     for run, known in published.items():
         now = {name: stage.fingerprint for name, stage in steps.get(run, {}).items()}

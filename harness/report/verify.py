@@ -111,7 +111,8 @@ def verify_controls(results_dir: Path, reports: Collection[Report]) -> None:
         if place is not None:
             raise HarnessError(
                 f"{results_dir / name / report.table / REPORT}: {place} is not what the published "
-                f"{name}/{CONTROLS} give; publish `{report.table}` again"
+                f"{name}/{CONTROLS} give; publish it again: harness report {report.table} "
+                f"--profile {name} --published --publish"
             )
 
 

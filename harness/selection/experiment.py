@@ -169,8 +169,9 @@ class Experiment(Request):
 
         Of a group, every table that was run is published; a refused one does not stop the others.
         With `allow_fewer`, so are incomplete reports, and ones with less than is published. With
-        `published`, a figure's published numbers are drawn and worded again, not the store's. With
-        `add`, a table's seeds or rows are added to those that are published.
+        `published`, a figure's published numbers are drawn and worded again, not the store's, and a
+        table's stand beside the controls as they are now. With `add`, a table's seeds or rows are
+        added to those that are published.
         """
         from harness.report.figures.published import publish_figure
         from harness.report.publish import publish
@@ -181,9 +182,11 @@ class Experiment(Request):
             self._publish_group(results_dir, allow_fewer, seeds, on_note)
             return None
         reports = self.published() if published else self.report(seeds, on_note)
-        before = results_dir / self.profile.name / self.id if add else None
+        of_table = self.figure is None and (add or published)
+        before = results_dir / self.profile.name / self.id if of_table else None
         if before is not None:
-            reports = replace(reports, tables=(self._joined(reports.tables[0], before),))
+            again = self._again(reports.tables[0], before, add=add)
+            reports = replace(reports, tables=(again,))
         if reports.figure is not None:
             folder = publish_figure(reports.figure, results_dir, allow_fewer=allow_fewer)
         else:
@@ -191,16 +194,17 @@ class Experiment(Request):
         on_note(f"published in {folder}")
         return reports
 
-    def _joined(self, found: Results, folder: Path) -> Results:
-        """Return stored results together with the published ones in a folder."""
+    def _again(self, found: Results, folder: Path, *, add: bool) -> Results:
+        """Return the published results in a folder, with stored ones to add to them."""
         from harness.pipeline.runs import TableRuns, plan_table
         from harness.report.controls import KnownControls
-        from harness.report.joined import joined
+        from harness.report.joined import joined, renewed
 
         def plan(seeds: Sequence[int], rows: Sequence[str]) -> TableRuns:
             return plan_table(found.table, self.profile, seeds, rows)
 
-        return joined(plan, found, folder, KnownControls(self.profile, self.store))
+        known = KnownControls(self.profile, self.store)
+        return joined(plan, found, folder, known) if add else renewed(plan, folder, known)
 
     def _publish_group(
         self, results_dir: Path, allow_fewer: bool, seeds: Seeds, on_note: Say

@@ -38,6 +38,8 @@ MISTAKES = {
     "report figure5 --format html": "`figure5` is a figure",
     "report figure9 --published --format html": "choose terminal, markdown or json",
     "report table4 --published --rows eva-var": "what is published has the rows and seeds it has",
+    "report table4 --published --publish --add": "`--add` goes with `--publish` and `--seeds`",
+    "report all-offline --published --publish": "what is published has the rows and seeds it has",
     "report table4 --rows dpo-1 --format html": "a page has all rows",
     "report table4 --output out.pdf": "`out.pdf` has no ending of a report",
     "report table4 --allow-fewer": "`--allow-fewer` goes with `--publish`",

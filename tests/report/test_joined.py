@@ -10,8 +10,8 @@ from toy_tables import DECLARATION, stored, toy_runs, write_prompts, write_score
 
 from harness.errors import UserError
 from harness.pipeline.runs import TableRuns
-from harness.report.controls import KnownControls
-from harness.report.joined import joined
+from harness.report.controls import Controls, KnownControls
+from harness.report.joined import joined, renewed
 from harness.report.model import RowFacts
 from harness.report.publication import read_digests, read_published
 from harness.report.publish import TABLE, publish
@@ -117,6 +117,40 @@ def test_what_does_not_belong_together_is_not_joined(tmp_path: Path) -> None:
     }]  # fmt: skip
     with pytest.raises(UserError, match="`dpo-eva-a_min/micro/seed0` with other settings"):
         added(written(tmp_path / "four", (2,), rows=changed), folder, rows=changed)
+
+
+def test_what_is_published_is_published_again_beside_the_controls_of_today(tmp_path: Path) -> None:
+    """No stage is in the store. What tripling the prompts gains was not known before."""
+    folder = publish(written(tmp_path / "one", (0, 1)), tmp_path / "results")
+    before, (old, scores) = read_digests(folder), read_published(folder)
+    assert [it.dose for it in old.power] == [None]
+    known = KnownControls(toy_runs().profile, Store(tmp_path / "empty"))
+
+    def plan(seeds: Sequence[int], rows: Sequence[str]) -> TableRuns:
+        assert list(rows) == [row["id"] for row in DECLARATION["rows"]]
+        return toy_runs(seeds)
+
+    publish(renewed(plan, folder, known), tmp_path / "results", joined=folder)
+    assert read_digests(folder) == before
+    tripled = Controls((), {("offline", "ah_wr"): 2.5})
+    known.beside = lambda cells=(): tripled  # type: ignore[method-assign]
+    publish(renewed(plan, folder, known), tmp_path / "results", joined=folder)
+    (report, again), (power,) = read_published(folder), old.power
+    assert report.power == (power.model_copy(update={"dose": 2.5}),)
+    changed = {"power": old.power, "inadmissible": old.inadmissible}
+    assert report.inadmissible != old.inadmissible
+    assert report.model_copy(update=changed) == old
+    assert again == scores
+    assert (read_digests(folder).stages, read_digests(folder).outputs) == (
+        before.stages,
+        before.outputs,
+    )
+    fewer = toy_runs(table={**DECLARATION, "columns": DECLARATION["columns"][:-1]})
+    with pytest.raises(UserError, match="has other columns; publish all of it again"):
+        renewed(lambda *_: fewer, folder, known)
+    other = toy_runs(table={**DECLARATION, "recipe": {"algorithm": "simpo", "chain": ["human"]}})
+    with pytest.raises(UserError, match="with other settings; publish all of it again"):
+        renewed(lambda *_: other, folder, known)
 
 
 def with_facts(found: Results, done: int, **values: float) -> Results:
