@@ -278,6 +278,7 @@ class StreamSource:
         return {
             **self.said_costs,
             **self._became,
+            "weights": self._reward_model.weights,
             "phases": {phase: phases.count(phase) for phase in dict.fromkeys(phases)},
             "evolved_share": float(np.mean([row["generation"] > 0 for row in self.trained])),
             "buffer": len(self.stream.pool.buffer),

@@ -73,7 +73,7 @@ def _with_weights(names: Iterable[str], stages: Sequence[Stage], store: Store) -
         said = (
             stage_summary(store, stage).get("weights")
             for stage in stages
-            if stage.kind == "annotate" and stage.settings.get("reward_model") == name
+            if stage.kind in ("annotate", "online") and stage.settings.get("reward_model") == name
             if store.status(stage.fingerprint) == "done"
         )
         weights = next(filter(None, said), "embedded")

@@ -102,6 +102,7 @@ def test_costs_count_training_prompts_and_rewrites(micro: Profile, work: Path) -
     said = [summary(store, stage) for stage in run.training]
     rows = online_rows(store, run)
     assert said[-1]["gradient_steps"] == 8
+    assert said[-1]["weights"] == "embedded"
     assert said[-1]["rollouts"] == 8 * 24 + 6 * sum(segment["children"] for segment in said)
     assert said[-1]["creator_calls"] >= sum(s["children"] + s["dropped"] for s in said)
     assert [row["step"] for row in rows] == [step for step in range(1, 9) for _ in range(4)]

@@ -292,6 +292,17 @@ def test_the_report_says_whether_a_published_models_weights_were_verified(store:
     assert said == f"{name} (weights: unverified) (dpo-1, eva-uniform, eva-a_min)"
 
 
+def test_so_does_the_report_of_an_online_run(store: Store) -> None:
+    row = {"id": "rloo", "label": "RLOO", "run": "rloo", "recipe": {"online": {"prompts": "human"}}}
+    recipe = {"algorithm": "rloo", "reward_model": "pointwise"}
+    runs = toy_runs((0,), table={**DECLARATION, "recipe": recipe, "rows": [row]})
+    name = ToyWorld(runs.profile).reward_model("pointwise")
+    (stage, *_) = [s for s in Plan(runs.targets) if s.kind == "online"]
+    write_files(store, stage, summary={"weights": "unverified"})
+    (named,) = origin_of(runs, store, ["arena_hard"]).reward_models
+    assert named == f"{name} (weights: unverified)"
+
+
 def test_a_verdict_says_that_a_row_was_left_out_though_the_report_shows_it(store: Store) -> None:
     runs = toy_runs(table=DECLARATION | {"claims": [CLAIM]})
     few = stored(replace(runs, rows=runs.rows[:2]), store)
