@@ -50,7 +50,8 @@ PublishedOption = Annotated[
     common.option(
         "--published",
         None,
-        "Report the published results, not the store's; `--all --format markdown`: the findings.",
+        "Report the published results, not the store's; `--all --format markdown`: the findings; "
+        "`--publish`: publish them again, beside today's controls.",
     ),
 ]
 AddOption = Annotated[
@@ -104,8 +105,8 @@ def report(
             f"`{table}` is a figure and cannot be written as {form}; choose terminal, markdown or "
             "json, or draw all figures on one page with `harness report --all --format html`"
         )
-    again = folder is not None and not chosen.is_group
-    if published and (seeds is not None or rows is not None or (folder is not None and not again)):
+    grouped = folder is not None and chosen.is_group
+    if published and (seeds is not None or rows is not None or grouped):
         raise UserError("what is published has the rows and seeds it has; leave out the options")
     if add and (folder is None or seeds is None):
         raise UserError("`--add` goes with `--publish` and `--seeds`")

@@ -14,6 +14,7 @@ from statistics import median
 from typing import Any
 
 from harness.errors import HarnessError
+from harness.evaluation.calibration import Calibration
 from harness.evaluation.calibration import states as calibration_states
 from harness.pipeline.runs import TableRuns, runnable
 from harness.project import calibrations_dir
@@ -96,7 +97,6 @@ def results_on(
         origin=origin,
         assumptions=tuple(assumptions_of(runs)),
     )
-    calibrated = calibration_states(profile, calibrations_dir())
     return _results(
         table,
         known,
@@ -105,8 +105,13 @@ def results_on(
         read_facts=read_facts,
         runs=(runs, store),
         absent=absent,
-        calibrations={name: held for name, held in calibrated.items() if name in origin.judges},
+        calibrations=_calibrations(profile, origin),
     )
+
+
+def _calibrations(profile: Profile, origin: Origin) -> dict[str, Calibration | None]:
+    found = calibration_states(profile, calibrations_dir())
+    return {name: held for name, held in found.items() if name in origin.judges}
 
 
 def _results(table: Table, known: KnownControls, report: Report, **more: Any) -> Results:
@@ -146,18 +151,28 @@ def published_tables(
     return tuple(found)
 
 
-def published_results(table: Table, folder: Path, known: KnownControls) -> Results:
+def published_results(
+    table: Table, folder: Path, known: KnownControls, *, renewed: bool = False
+) -> Results:
+    """Return what a folder has of a table; `renewed`, beside the known controls, not those of then.
+
+    Raises `HarnessError` if it has other rows or columns than the table has now.
+    """
     report, measured = read_published(folder)
     shown, known_rows = {row.id for row in report.rows}, {row.id for row in table.rows}
     columns = [column.id for column in table.columns]
     if not shown <= known_rows or [column.id for column in report.columns] != columns:
         raise HarnessError(f"{folder} has other rows or columns; publish the table again")
+    if renewed:
+        said = sensitivity(table, report.cells, report.seeds, known.beside(report.cells))
+        report = report.model_copy(update=said)
     return _results(
         table,
         known,
         report,
         measured=measured,
         folder=folder,
+        calibrations=_calibrations(known.profile, report.origin),
         absent={row.id: NOT_PUBLISHED for row in table.rows if row.id not in shown},
     )
 

@@ -1,8 +1,7 @@
 """Joining a store's seeds or rows with published ones, whose stages may be gone or elsewhere.
 
-Published ones alone are joined with the controls as they have come out since. Scores, facts and
-provenance of what is published are those of the publication; all numbers are computed from the
-scores of both.
+Scores, facts and provenance of what is published are those of the publication; all numbers are
+computed from the scores of both.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from harness.errors import UserError
 from harness.pipeline.runs import TableRuns
 from harness.report.build import results_on
 from harness.report.controls import KnownControls
-from harness.report.model import Cell, Origin, Report, RowFacts
+from harness.report.model import Cell, Origin, Report, ReportRow, RowFacts
 from harness.report.origin import distinct
 from harness.report.publication import read_digests, read_published, restore
 from harness.report.publish import steps_of
@@ -26,51 +25,39 @@ from harness.runtime import Plan
 
 Place = tuple[str, str]
 It = TypeVar("It", Cell, RowFacts)
-Planned = Callable[[Sequence[int], Sequence[str]], TableRuns]
-"""Plans the runs of some seeds and rows of a table."""
 
 
-def renewed(plan: Planned, folder: Path, known: KnownControls) -> Results:
-    """Return the published results in a folder beside the controls as they are known now.
-
-    Raises `UserError` if columns or settings differ.
-    """
-    restore(folder)
-    before, measured = read_published(folder)
-    runs = plan(before.seeds, [row.id for row in before.rows])
-    _check_settings(runs, folder)
-    scores = RunScores.of_table(runs.table, runs.rows, runs.seeds, measured)
-    found = results_on(runs, known, scores, before.cells, before.origin, lambda: before.facts)
-    _check_columns(before, found.report, folder)
-    return found
-
-
-def joined(plan: Planned, results: Results, folder: Path, known: KnownControls) -> Results:
+def joined(
+    plan: Callable[[Sequence[int], Sequence[str]], TableRuns],
+    results: Results,
+    folder: Path,
+    known: KnownControls,
+) -> Results:
     """Return stored results together with the published ones in a folder; `plan` takes all of both.
 
     They add seeds to the published rows, or rows (with their baselines) to the published seeds.
-    Raises `UserError` if they add neither or both, or if columns or settings differ.
+    Raises `UserError` if they add neither or both, or if what is declared has changed.
     """
     restore(folder)
     (before, measured), own = read_published(folder), results.report
     old = [row.id for row in before.rows]
     runs = plan(sorted({*before.seeds, *own.seeds}), [*old, *(row.id for row in own.rows)])
-    _check_added(before, own, folder)
-    _check_columns(before, own, folder)
-    _check_settings(runs, folder)
+    _check(runs, before, own, folder)
     assert known.store is not None
     whole, published = Plan(runs.targets), Plan(plan(before.seeds, old).targets)
     missing = set(whole.pending(known.store)) - set(published)
     scores = RunScores.of_table(runs.table, runs.rows, runs.seeds, results.measured | measured)
     origin = _origin(before.origin, own.origin, len(whole), len(missing))
-    cells = _each(before.cells, own.cells, partial(_cell, scores=scores))
+    cells = _each(before.cells, own.cells, _made_by)
     sizes = len(before.seeds), 0 if before.seeds == own.seeds else len(own.seeds)
 
     def facts() -> list[RowFacts]:
         found = _each(before.facts, results.facts, partial(_facts, sizes=sizes))
         return sorted(found.values(), key=lambda it: runs.row_ids.index(it.row))
 
-    ordered = [cells[row, column.id] for row in runs.row_ids for column in own.columns]
+    ordered = [
+        _measured(cells[row, column.id], scores) for row in runs.row_ids for column in own.columns
+    ]
     return results_on(runs, known, scores, ordered, origin, facts)
 
 
@@ -87,7 +74,12 @@ def _each(before: Iterable[It], own: Iterable[It], both: Callable[[It, It], It])
     return found
 
 
-def _check_added(before: Report, own: Report, folder: Path) -> None:
+def _check(runs: TableRuns, before: Report, own: Report, folder: Path) -> None:
+    if runs.study is not None:
+        raise UserError(f"`{own.table}` has a study over all its seeds, which need one store")
+    declared = [ReportRow.of(row, runs.table) for row in runs.rows]
+    if before.columns != own.columns or not all(row in declared for row in before.rows):
+        raise UserError(f"{folder} has rows or columns as they were; publish all of it again")
     shared = [str(seed) for seed in own.seeds if seed in before.seeds]
     if {row.id for row in own.rows} <= {row.id for row in before.rows} and shared:
         raise UserError(f"{folder} has seed {', '.join(shared)} already; add others")
@@ -96,16 +88,6 @@ def _check_added(before: Report, own: Report, folder: Path) -> None:
             f"{folder} has other rows and other seeds; name its rows with `--rows` to add seeds, "
             "or its seeds with `--seeds` to add rows"
         )
-
-
-def _check_columns(before: Report, own: Report, folder: Path) -> None:
-    if before.columns != own.columns:
-        raise UserError(f"{folder} has other columns; publish all of it again")
-
-
-def _check_settings(runs: TableRuns, folder: Path) -> None:
-    if runs.study is not None:
-        raise UserError(f"`{runs.table.id}` has a study over all its seeds, which need one store")
     steps, published = steps_of(runs), read_digests(folder).stages or {}
     for run, known in published.items():
         now = {name: stage.fingerprint for name, stage in steps.get(run, {}).items()}
@@ -113,18 +95,22 @@ def _check_settings(runs: TableRuns, folder: Path) -> None:
             raise UserError(f"{folder} has `{run}` with other settings; publish all of it again")
 
 
-def _cell(before: Cell, own: Cell, scores: RunScores) -> Cell:
-    """Return a cell of both; if a seed is incomplete, so is the cell."""
-    numbers = scores.numbers(own.row, own.column)
+def _made_by(before: Cell, own: Cell) -> Cell:
+    """Return a cell with the runs of both; if a seed is incomplete, so is the cell."""
     incomplete = before if own.state == "ok" else own
-    said: dict[str, Any] = {"state": incomplete.state, "reason": incomplete.reason}
-    if numbers != Numbers():
-        said = {"state": "ok", "reason": None}
     made = {name: _both(before, own, name) for name in ("reward_models", "creators")}
     runs = sorted({*before.runs, *own.runs}, key=_seed)
-    return own.model_copy(
-        update={**vars(numbers), **made, **said, "seeds": scores.seeds, "runs": tuple(runs)}
-    )
+    said = {"state": incomplete.state, "reason": incomplete.reason}
+    return own.model_copy(update={**made, **said, "runs": tuple(runs)})
+
+
+def _measured(cell: Cell, scores: RunScores) -> Cell:
+    """Return a cell with the numbers of all seeds, which may have made it or its baseline whole."""
+    numbers = scores.numbers(cell.row, cell.column)
+    said: dict[str, Any] = {"seeds": scores.seeds}
+    if numbers != Numbers():
+        said |= {"state": "ok", "reason": None}
+    return cell.model_copy(update={**vars(numbers), **said})
 
 
 def _seed(run: str) -> int:

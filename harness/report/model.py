@@ -279,7 +279,7 @@ class Origin(Part):
     policies: tuple[str, ...] = ()
     prompts: tuple[str, ...] = ()
     reward_models: tuple[str, ...] = ()
-    """Those that annotate; published ones that have run say if their weights were verified."""
+    """Those that give rewards; published ones that have run say if their weights were verified."""
     creators: tuple[str, ...] = ()
     judges: Mapping[str, str]
     """Judge of each benchmark that the columns read."""

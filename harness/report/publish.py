@@ -39,20 +39,22 @@ def publish(
 ) -> Path:
     """Write `results/<profile>/<table>/` and return its path.
 
-    Of seeds that were published before, as `joined`, digests and examples are kept.
+    Of what was published before, as `joined`, digests and examples are kept.
     """
-    assert results.runs is not None
-    (table_runs, store), report = results.runs, results.whole_report
-    measured = results.measured | reward_study.read_study(table_runs, store)
-    stages: ByStep = stages_behind(table_runs, store)
-    outputs: ByStep = outputs_behind(table_runs, store)
-    # We may not redistribute prompts of real datasets and benchmarks.
-    own = results.profile.has_own_prompts and joined is None
-    examples = examples_of(table_runs, store) if own else Examples()
+    report, measured = results.whole_report, results.measured
+    stages: ByStep = {}
+    outputs: ByStep = {}
+    examples = Examples()
+    if results.runs is not None:
+        measured = measured | reward_study.read_study(*results.runs)
+        stages, outputs = stages_behind(*results.runs), outputs_behind(*results.runs)
+        # We may not redistribute prompts of real datasets and benchmarks.
+        if results.profile.has_own_prompts and joined is None:
+            examples = examples_of(*results.runs)
     if joined is not None:
         before = read_digests(joined)
-        stages = {**stages, **(before.stages or {})}
-        outputs = {**outputs, **(before.outputs or {})}
+        stages = _merged(stages, before.stages or {})
+        outputs = _merged(outputs, before.outputs or {})
         examples = read_examples(joined / FILE) or examples
 
     def write(folder: Path) -> None:
@@ -66,6 +68,10 @@ def publish(
     return kind.publish(
         report, place, results_dir, write, stages=stages, outputs=outputs, allow_fewer=allow_fewer
     )
+
+
+def _merged(own: ByStep, before: ByStep) -> ByStep:
+    return {run: {**own.get(run, {}), **before.get(run, {})} for run in {**own, **before}}
 
 
 def stages_behind(table_runs: TableRuns, store: Store) -> dict[str, dict[str, str]]:

@@ -175,36 +175,48 @@ class Experiment(Request):
         """
         from harness.report.figures.published import publish_figure
         from harness.report.publish import publish
+        from harness.selection.reporting import Reports
 
         if add and (self.is_group or self.figure is not None):
             raise UserError("seeds and rows can be added to a single table only")
         if self.is_group:
             self._publish_group(results_dir, allow_fewer, seeds, on_note)
             return None
-        reports = self.published() if published else self.report(seeds, on_note)
-        of_table = self.figure is None and (add or published)
-        before = results_dir / self.profile.name / self.id if of_table else None
-        if before is not None:
-            again = self._again(reports.tables[0], before, add=add)
-            reports = replace(reports, tables=(again,))
+        place = results_dir / self.profile.name / self.id
+        if self.figure is None and published:
+            reports = Reports((self._renewed(place),), published=True)
+        else:
+            reports = self.published() if published else self.report(seeds, on_note)
+        if add:
+            reports = replace(reports, tables=(self._joined(reports.tables[0], place),))
         if reports.figure is not None:
             folder = publish_figure(reports.figure, results_dir, allow_fewer=allow_fewer)
         else:
+            before = place if add or published else None
             folder = publish(reports.tables[0], results_dir, allow_fewer=allow_fewer, joined=before)
         on_note(f"published in {folder}")
         return reports
 
-    def _again(self, found: Results, folder: Path, *, add: bool) -> Results:
-        """Return the published results in a folder, with stored ones to add to them."""
+    def _renewed(self, folder: Path) -> Results:
+        """Return the published results in a folder beside the published controls of today."""
+        from harness.report.build import published_results
+        from harness.report.controls import KnownControls
+
+        if not folder.is_dir():
+            raise UserError(f"`{self.id}` is not published for the profile `{self.profile.name}`")
+        known = KnownControls(self.profile, None, folder.parents[1])
+        return published_results(self.tables[0], folder, known, renewed=True)
+
+    def _joined(self, found: Results, folder: Path) -> Results:
+        """Return stored results together with the published ones in a folder."""
         from harness.pipeline.runs import TableRuns, plan_table
         from harness.report.controls import KnownControls
-        from harness.report.joined import joined, renewed
+        from harness.report.joined import joined
 
         def plan(seeds: Sequence[int], rows: Sequence[str]) -> TableRuns:
             return plan_table(found.table, self.profile, seeds, rows)
 
-        known = KnownControls(self.profile, self.store)
-        return joined(plan, found, folder, known) if add else renewed(plan, folder, known)
+        return joined(plan, found, folder, KnownControls(self.profile, self.store))
 
     def _publish_group(
         self, results_dir: Path, allow_fewer: bool, seeds: Seeds, on_note: Say

@@ -2,6 +2,7 @@
 
 import functools
 import json
+import shutil
 from collections import Counter
 from contextlib import nullcontext
 from pathlib import Path
@@ -147,6 +148,13 @@ def test_the_reward_models_are_run_studied_published_and_verified(
     assert "not run" not in result.stdout
     call("report", *asked, "--publish")
     call("verify")
+    folder = results / "micro" / "reward-models"
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    shutil.rmtree(folders / "store")
+    call("report", "reward-models", "--published", "--publish")
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    refused = call("report", "table4", "--published", "--publish", code=2)
+    assert "`table4` is not published for the profile `micro`" in refused.stderr
 
 
 def test_sync_without_any_run_writes_nothing(call: Any, tracker: Any) -> None:

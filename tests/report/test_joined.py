@@ -10,8 +10,9 @@ from toy_tables import DECLARATION, stored, toy_runs, write_prompts, write_score
 
 from harness.errors import UserError
 from harness.pipeline.runs import TableRuns
+from harness.report.build import published_results
 from harness.report.controls import Controls, KnownControls
-from harness.report.joined import joined, renewed
+from harness.report.joined import joined
 from harness.report.model import RowFacts
 from harness.report.publication import read_digests, read_published
 from harness.report.publish import TABLE, publish
@@ -111,46 +112,58 @@ def test_what_does_not_belong_together_is_not_joined(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="has seed 0, 1 already; add others"):
         added(written(tmp_path / "rows", (0, 1), **fewer), folder)
     with pytest.raises(UserError, match="has other rows and other seeds"):
-        added(written(tmp_path / "three", (2,), **fewer), folder, **fewer)
+        added(written(tmp_path / "three", (2,), **fewer), folder)
     changed = [*DECLARATION["rows"][:-1], DECLARATION["rows"][-1] | {
         "recipe": {"creator": {"metric": "a_avg"}}
     }]  # fmt: skip
     with pytest.raises(UserError, match="`dpo-eva-a_min/micro/seed0` with other settings"):
         added(written(tmp_path / "four", (2,), rows=changed), folder, rows=changed)
+    rebased = [*DECLARATION["rows"][:-1], DECLARATION["rows"][-1] | {"baseline": "eva-uniform"}]
+    with pytest.raises(UserError, match="has rows or columns as they were"):
+        added(written(tmp_path / "five", (2,), rows=rebased), folder, rows=rebased)
+
+
+def test_added_rows_complete_a_baseline_of_which_a_seed_was_lacking(tmp_path: Path) -> None:
+    """Rows base and dpo-1, then dpo-1 and eva-a_min, at two seeds; dpo-1 had one at first."""
+    old, new = ([DECLARATION["rows"][at] for at in places] for places in ((0, 1), (1, 3)))
+    runs, store = toy_runs((0, 1), table={**DECLARATION, "rows": old}), Store(tmp_path / "one")
+    write_whole(store, toy_runs((0,), table={**DECLARATION, "rows": old}))
+    write_whole(store, toy_runs((0, 1), table={**DECLARATION, "rows": old[:1]}))
+    folder = publish(stored(runs, store), tmp_path / "results", allow_fewer=True)
+    assert read_published(folder)[0].cell("base", "ah_wr").gain is None
+    added(written(tmp_path / "two", (0, 1), rows=new), folder)
+    at_once = publish(
+        written(tmp_path / "three", (0, 1), rows=[*old, new[1]]), tmp_path / "results1"
+    )
+    TABLE.check(folder)
+    assert read_published(folder)[0].cells == read_published(at_once)[0].cells
+    assert read_digests(folder).stages == read_digests(at_once).stages
 
 
 def test_what_is_published_is_published_again_beside_the_controls_of_today(tmp_path: Path) -> None:
-    """No stage is in the store. What tripling the prompts gains was not known before."""
-    folder = publish(written(tmp_path / "one", (0, 1)), tmp_path / "results")
-    before, (old, scores) = read_digests(folder), read_published(folder)
+    """No stage is there any more. What tripling the prompts gains was not known before."""
+    before = written(tmp_path / "one", (0, 1))
+    failures = ("not available: base: the judge is away",)
+    report = before.report.model_copy(update={"failures": failures})
+    folder = publish(replace(before, report=report), tmp_path / "results")
+    digests, (old, scores) = read_digests(folder), read_published(folder)
     assert [it.dose for it in old.power] == [None]
-    known = KnownControls(toy_runs().profile, Store(tmp_path / "empty"))
-
-    def plan(seeds: Sequence[int], rows: Sequence[str]) -> TableRuns:
-        assert list(rows) == [row["id"] for row in DECLARATION["rows"]]
-        return toy_runs(seeds)
-
-    publish(renewed(plan, folder, known), tmp_path / "results", joined=folder)
-    assert read_digests(folder) == before
+    known = KnownControls(before.profile, None, tmp_path / "results")
+    found = published_results(before.table, folder, known, renewed=True)
+    publish(found, tmp_path / "results", joined=folder)
+    assert read_digests(folder) == digests
     tripled = Controls((), {("offline", "ah_wr"): 2.5})
     known.beside = lambda cells=(): tripled  # type: ignore[method-assign]
-    publish(renewed(plan, folder, known), tmp_path / "results", joined=folder)
-    (report, again), (power,) = read_published(folder), old.power
-    assert report.power == (power.model_copy(update={"dose": 2.5}),)
+    found = published_results(before.table, folder, known, renewed=True)
+    publish(found, tmp_path / "results", joined=folder)
+    (now, again), (power,) = read_published(folder), old.power
+    assert now.power == (power.model_copy(update={"dose": 2.5}),)
+    assert now.inadmissible not in (None, old.inadmissible)
     changed = {"power": old.power, "inadmissible": old.inadmissible}
-    assert report.inadmissible != old.inadmissible
-    assert report.model_copy(update=changed) == old
-    assert again == scores
-    assert (read_digests(folder).stages, read_digests(folder).outputs) == (
-        before.stages,
-        before.outputs,
-    )
-    fewer = toy_runs(table={**DECLARATION, "columns": DECLARATION["columns"][:-1]})
-    with pytest.raises(UserError, match="has other columns; publish all of it again"):
-        renewed(lambda *_: fewer, folder, known)
-    other = toy_runs(table={**DECLARATION, "recipe": {"algorithm": "simpo", "chain": ["human"]}})
-    with pytest.raises(UserError, match="with other settings; publish all of it again"):
-        renewed(lambda *_: other, folder, known)
+    assert now.model_copy(update=changed) == old
+    assert (again, now.failures) == (scores, failures)
+    kept = read_digests(folder)
+    assert (kept.stages, kept.outputs) == (digests.stages, digests.outputs)
 
 
 def with_facts(found: Results, done: int, **values: float) -> Results:
