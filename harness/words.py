@@ -20,9 +20,11 @@ def duration(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h"
 
 
-def time_left(seconds: float | None) -> str:
-    """Format what is left of a run: `about 6 min left`; None where nothing tells yet."""
-    return "time left unknown" if seconds is None else f"about {duration(seconds)} left"
+def time_left(seconds: float | None, least: float) -> str:
+    """Format what is left of a run: `about 6 min left`, or the least where the rest is unknown."""
+    if seconds is not None:
+        return f"about {duration(seconds)} left"
+    return f"at least {duration(least)} left" if least >= 1.0 else "time left unknown"
 
 
 def counted(number: int, noun: str) -> str:

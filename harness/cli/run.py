@@ -124,7 +124,8 @@ def headline(tally: Tally) -> str:
     words += [f"{len(tally.elsewhere)} in another run"] if tally.elsewhere else []
     words += [f"waiting for {_awaited(tally.awaited)}"] if tally.awaited else []
     if tally.done + tally.failed + tally.skipped < tally.total:
-        words.append(f"{time_left(tally.remaining_s())} after {duration(tally.elapsed_s)}")
+        left = time_left(tally.remaining_s(), tally.least_s())
+        words.append(f"{left} after {duration(tally.elapsed_s)}")
     return ", ".join(words)
 
 

@@ -328,10 +328,18 @@ class Tally:
 
     def remaining_s(self) -> float | None:
         """Return the expected seconds left with `jobs` workers; None while some are guesses."""
+        return None if self._unknown() else self._lasting(self._left())
+
+    def least_s(self) -> float:
+        """Return the expected seconds left, without the stages that are guesses."""
+        unknown = self._unknown()
+        return self._lasting({it: 0.0 if it in unknown else s for it, s in self._left().items()})
+
+    def _unknown(self) -> set[Stage]:
         known = {stage.kind for stage in self._by_steps()} | self._took.keys()
-        if any(stage in self._open and stage.kind not in known for stage in self._untimed):
-            return None
-        left = self._left()
+        return {it for it in self._untimed if it in self._open and it.kind not in known}
+
+    def _lasting(self, left: Mapping[Stage, float]) -> float:
         chains = self._plan.chains(self._open, left.__getitem__)
         return max(sum(left.values()) / self._jobs, max(chains.values(), default=0.0))
 

@@ -261,7 +261,7 @@ class Objective:
             tally.observe(event)
             if time.monotonic() - told >= LEAST_BETWEEN_S:
                 told = time.monotonic()
-                left = time_left(tally.remaining_s())
+                left = time_left(tally.remaining_s(), tally.least_s())
                 self.watch(f"{what} · {tally.done} of {tally.total} stages · {left}")
 
         self.engine.on_event, self.engine.expected = observe, timings.expected

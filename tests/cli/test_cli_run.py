@@ -188,6 +188,9 @@ def test_a_time_left_that_nothing_tells_is_unknown(plan: Plan, tmp_path: Path) -
     tally = Tally(plan, Store(tmp_path), 1, lambda _: 1.0, lambda _: False, lambda: now[0])
     now[0] = 200.0
     assert live.headline(tally) == f"0 of {len(plan)} stages done, time left unknown after 3 min"
+    some = Tally(plan, Store(tmp_path), 1, lambda _: 90.0, lambda it: it.kind == "judge")
+    least = f"at least {sum(it.kind == 'judge' for it in plan) * 1.5:.0f} min left after 0 s"
+    assert live.headline(some) == f"0 of {len(plan)} stages done, {least}"
 
 
 def test_a_run_that_only_waits_for_another_or_fails_says_so_at_once(

@@ -168,8 +168,9 @@ def test_the_time_left_is_unknown_until_every_kind_left_has_been_timed(tmp_path:
     tally = Tally(plan, Store(tmp_path), 1, expected, lambda stage: stage.kind == "total")
     tally.observe(StageStarted(draws[0]))
     assert tally.remaining_s() is None
+    assert tally.least_s() == pytest.approx(9)
     tally.observe(StageFinished(draws[0], 300.0))
-    assert tally.remaining_s() == pytest.approx(300 + 9)
+    assert tally.remaining_s() == tally.least_s() == pytest.approx(300 + 9)
     tally.observe(StageFinished(draws[1], 300.0))
     assert tally.remaining_s() == pytest.approx(9)
 
@@ -184,6 +185,7 @@ def test_the_steps_of_a_stage_time_its_kind(tmp_path: Path) -> None:
     tally.observe(StageStarted(draws[0]))
     for step in (1, 2, 3):
         assert tally.remaining_s() is None
+        assert tally.least_s() == 0.0
         now[0] = 4.0 + step
         tally.observe(StageProgress(draws[0], step, {"loss": 0.5}, 25))
     assert tally.remaining_s() == pytest.approx(22 + 29)
