@@ -145,8 +145,8 @@ def test_every_page_is_in_the_navigation() -> None:
 
 
 def answer_in(text: str) -> str:
-    """Return the answers in a page of Markdown: what was used, in bold, and the lines below."""
-    found = re.search(r"(?:^\*\*.+\*\*\n\n(?:- .+\n)+\n?)+", text, re.MULTILINE)
+    """Return the answers in a page of Markdown: what was used, in bold, the terms and the lines."""
+    found = re.search(r"(?:^\*\*.+\*\*\n\n\w.+\n\n(?:- .+\n)+\n?)+", text, re.MULTILINE)
     return found[0] if found else ""
 
 

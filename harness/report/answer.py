@@ -70,7 +70,9 @@ class Answer(Part):
     profile: str
     scale: Scale
     setting: str
-    """What was used, the unit, seeds, when the comparisons were declared, and what bars some."""
+    """What was used; of a single table, also why its verdicts do not count."""
+    terms: str = ""
+    """The unit, seeds, when the comparisons were declared, and what bars some."""
     finding: str | None = None
     """The sentence on the table, if there is only one."""
     answered: tuple[AnsweredLine, ...] = ()
@@ -78,17 +80,24 @@ class Answer(Part):
     """Counts of the verdicts on the claims: first without a mark, then by mark."""
 
     @property
-    def listed(self) -> list[str]:
-        """The lines as plain text: with a hyphen before each of several comparisons."""
-        first, *others = self.lines
-        return [first, *(others if self.finding else (f"- {line}" for line in others))]
+    def heading(self) -> str:
+        return self.finding or self.setting
+
+    @property
+    def points(self) -> list[str]:
+        """What stands below the heading and the terms, a line each."""
+        return [self.setting] if self.finding else [line.text for line in self.answered]
 
     @property
     def lines(self) -> list[str]:
-        """The answer as text: a table's finding and its setting, or the setting and the lines."""
-        if self.finding is not None:
-            return [self.finding, self.setting]
-        return [self.setting, *(line.text for line in self.answered)]
+        """The answer as text."""
+        return [*filter(None, (self.heading, self.terms)), *self.points]
+
+    @property
+    def listed(self) -> list[str]:
+        """The lines as plain text: with a hyphen before each of several comparisons."""
+        hyphen = "" if self.finding else "- "
+        return [*filter(None, (self.heading, self.terms)), *(hyphen + it for it in self.points)]
 
 
 def answer_to(tables: Sequence[Results], verdicts: Sequence[Verdict]) -> Answer:
@@ -101,27 +110,29 @@ def answer_to(tables: Sequence[Results], verdicts: Sequence[Verdict]) -> Answer:
             found = tuple(_compared(it, declared.column, known) for it in line.comparisons)
             answered.append(AnsweredLine(says=line.says, comparisons=found))
     said = [declared.setting if declared else f"Scale {view.SCALES[profile.scale]}"]
+    terms: list[str] = []
     if answered and declared is not None:
         compared = [it for line in answered for it in line.comparisons]
         seeds = {it.seeds for it in compared if it.seeds}
-        said.append(view.capital(declared.measure))
+        terms.append(view.capital(declared.measure))
         if seeds:
-            said[-1] += ", 95% intervals over seeds and prompts"
+            terms[-1] += ", 95% intervals over seeds and prompts"
             few, most = (end(len(it) for it in seeds) for end in (min, max))
-            said[-1] += f", {counted(most, 'seed') if few == most else f'{few} to {most} seeds'}"
-        said.append(f"The comparisons were declared {declared.declared}")
+            terms[-1] += f", {counted(most, 'seed') if few == most else f'{few} to {most} seeds'}"
+        terms.append(f"The comparisons were declared {declared.declared}")
         reasons = [(it.reason or "").split("; ") for it in compared if it.inadmissible]
         if barred := dict.fromkeys(why.replace("`", "") for own in reasons for why in own):
             which = "Some are" if seeds else "All that have run are"
-            said.append(f"{which} inadmissible, because {'; '.join(barred)}")
+            terms.append(f"{which} inadmissible, because {'; '.join(barred)}")
     elif others:
-        said.append(f"What answers the paper's question on `{profile.name}` is not declared")
+        terms.append(f"What answers the paper's question on `{profile.name}` is not declared")
     elif why := view.inadmissible_reason(first.report):
         said.append(view.capital(why))
     return Answer(
         profile=profile.name,
         scale=profile.scale,
         setting=plain(f"{'. '.join(said)}."),
+        terms=plain(f"{'. '.join(terms)}.") if terms else "",
         finding=None if others else finding(first, verdicts),
         answered=tuple(answered),
         claims=tuple(tallies(verdicts)) if verdicts else (),

@@ -190,7 +190,7 @@ def _world(
     return {
         "profile": profile.name,
         "scale": profile.scale,
-        "answer": answer_to(tables, verdicts).lines,
+        "answer": answer_to(tables, verdicts),
         "totals": totals(verdicts) if verdicts and not profile.columns else [],
         "decides_none": bool(profile.columns),
         "power": [line for it in shown for line in _power_lines(it)],

@@ -80,8 +80,8 @@ def test_the_answer_is_short_and_complete(answer: Answer, published: tuple[Resul
 
 
 def test_the_answer_is_the_same_on_the_readme_and_in_the_findings(answer: Answer) -> None:
-    first, *others = map(escape, answer.lines)
-    wanted = "\n".join([f"**{first}**", "", *(f"- {line}" for line in others)])
+    first, terms, *others = map(escape, answer.lines)
+    wanted = "\n".join([f"**{first}**", "", terms, "", *(f"- {line}" for line in others)])
     for page in (project_root() / "README.md", results_dir() / "README.md"):
         assert wanted in page.read_text(encoding="utf-8")
 
@@ -119,12 +119,12 @@ def test_what_is_missing_or_barred_is_said_and_has_no_number(reports: tuple[Resu
             assert (it.word, it.reason) == ("inadmissible", "no") if about else not it.inadmissible
             assert it.estimate is None or not about
     said = "Some are inadmissible, because no."
-    assert (said in answer_to(few, ()).setting, said in answer_to(reports, ()).setting) == (1, 0)
+    assert (said in answer_to(few, ()).terms, said in answer_to(reports, ()).terms) == (1, 0)
     twice = [it.report.model_copy(update={"inadmissible": "so; and so"}) for it in few]
     both = [replace(it, report=own) for it, own in zip(few, twice, strict=True)]
     assert (
         "Some are inadmissible, because so; and so; no."
-        in answer_to([*reports[:1], *both[1:]], ()).setting
+        in answer_to([*reports[:1], *both[1:]], ()).terms
     )
     none = [barred(it, "inadmissible") for it in reports]
     found = [it.estimate for line in answer_to(none, ()).answered for it in line.comparisons]
@@ -149,5 +149,5 @@ def test_a_row_that_has_not_run_is_not_said_to_be_inadmissible() -> None:
             if c.right == "table4/eva-uniform"
         )
         assert (own.word, own.inadmissible) == (word, bool(which))
-        said = re.search(r"All that have run are inadmissible, because (.*; )?no;", found.setting)
+        said = re.search(r"All that have run are inadmissible, because (.*; )?no;", found.terms)
         assert (said is not None) == bool(which)
