@@ -7,6 +7,7 @@ computed from the scores of both.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -58,7 +59,9 @@ def joined(
     ordered = [
         _measured(cells[row, column.id], scores) for row in runs.row_ids for column in own.columns
     ]
-    return results_on(runs, known, scores, ordered, origin, facts)
+    found = results_on(runs, known, scores, ordered, origin, facts)
+    failures = dict.fromkeys((*before.failures, *found.report.failures))
+    return replace(found, report=found.report.model_copy(update={"failures": tuple(failures)}))
 
 
 def _place(it: Cell | RowFacts) -> Place:
@@ -79,7 +82,9 @@ def _check(runs: TableRuns, before: Report, own: Report, folder: Path) -> None:
         raise UserError(f"`{own.table}` has a study over all its seeds, which need one store")
     declared = [ReportRow.of(row, runs.table) for row in runs.rows]
     if before.columns != own.columns or not all(row in declared for row in before.rows):
-        raise UserError(f"{folder} has rows or columns as they were; publish all of it again")
+        raise UserError(
+            f"{folder} was published before its rows or columns changed; publish it whole"
+        )
     shared = [str(seed) for seed in own.seeds if seed in before.seeds]
     if {row.id for row in own.rows} <= {row.id for row in before.rows} and shared:
         raise UserError(f"{folder} has seed {', '.join(shared)} already; add others")

@@ -119,8 +119,17 @@ def test_what_does_not_belong_together_is_not_joined(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="`dpo-eva-a_min/micro/seed0` with other settings"):
         added(written(tmp_path / "four", (2,), rows=changed), folder, rows=changed)
     rebased = [*DECLARATION["rows"][:-1], DECLARATION["rows"][-1] | {"baseline": "eva-uniform"}]
-    with pytest.raises(UserError, match="has rows or columns as they were"):
+    with pytest.raises(UserError, match="was published before its rows or columns changed"):
         added(written(tmp_path / "five", (2,), rows=rebased), folder, rows=rebased)
+
+
+def test_why_a_published_cell_has_no_number_is_still_said_beside_more_seeds(tmp_path: Path) -> None:
+    found = written(tmp_path / "one", (0,))
+    said = ("not available: base: the judge is away",)
+    report = found.report.model_copy(update={"failures": said})
+    folder = publish(replace(found, report=report), tmp_path / "results")
+    added(written(tmp_path / "two", (1,)), folder)
+    assert read_published(folder)[0].failures == said
 
 
 def test_added_rows_complete_a_baseline_of_which_a_seed_was_lacking(tmp_path: Path) -> None:
