@@ -328,20 +328,17 @@ class Tally:
 
     def remaining_s(self) -> float | None:
         """Return the expected seconds left with `jobs` workers; None while some are guesses."""
-        return None if self._unknown() else self._lasting(self._left())
+        return None if self._unknown() else self.least_s()
 
     def least_s(self) -> float:
         """Return the expected seconds left, without the stages that are guesses."""
-        unknown = self._unknown()
-        return self._lasting({it: 0.0 if it in unknown else s for it, s in self._left().items()})
+        left = self._left() | dict.fromkeys(self._unknown(), 0.0)
+        chains = self._plan.chains(self._open, left.__getitem__)
+        return max(sum(left.values()) / self._jobs, max(chains.values(), default=0.0))
 
     def _unknown(self) -> set[Stage]:
         known = {stage.kind for stage in self._by_steps()} | self._took.keys()
         return {it for it in self._untimed if it in self._open and it.kind not in known}
-
-    def _lasting(self, left: Mapping[Stage, float]) -> float:
-        chains = self._plan.chains(self._open, left.__getitem__)
-        return max(sum(left.values()) / self._jobs, max(chains.values(), default=0.0))
 
     def _left(self) -> dict[Stage, float]:
         """Return the seconds left for each open stage; a slow one does not end soon (`_LONGER`)."""
