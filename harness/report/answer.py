@@ -91,13 +91,17 @@ class Answer(Part):
     @property
     def lines(self) -> list[str]:
         """The answer as text."""
-        return [*filter(None, (self.heading, self.terms)), *self.points]
+        return [*self._above, *self.points]
 
     @property
     def listed(self) -> list[str]:
         """The lines as plain text: with a hyphen before each of several comparisons."""
         hyphen = "" if self.finding else "- "
-        return [*filter(None, (self.heading, self.terms)), *(hyphen + it for it in self.points)]
+        return [*self._above, *(hyphen + it for it in self.points)]
+
+    @property
+    def _above(self) -> list[str]:
+        return [self.heading, self.terms] if self.terms else [self.heading]
 
 
 def answer_to(tables: Sequence[Results], verdicts: Sequence[Verdict]) -> Answer:
