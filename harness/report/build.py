@@ -164,8 +164,7 @@ def published_results(
     if not shown <= known_rows or [column.id for column in report.columns] != columns:
         raise HarnessError(f"{folder} has other rows or columns; publish the table again")
     if renewed:
-        said = sensitivity(table, report.cells, report.seeds, known.beside(report.cells))
-        report = report.model_copy(update=said)
+        report = beside_controls(report, table, known)
     return _results(
         table,
         known,
@@ -214,6 +213,15 @@ def with_all_rows(results: Results) -> Results:
     rows = tuple(ReportRow.of(row, table) for row in table.rows)
     update = {"rows": rows, "cells": tuple(cells), "summary": summary}
     return replace(results, report=report.model_copy(update=update))
+
+
+def beside_controls(report: Report, table: Table, known: KnownControls) -> Report:
+    """Return a table's report with what the known controls give, if they are of its runs."""
+    controls = known.beside(report.cells)
+    if controls is None:
+        return report
+    said = sensitivity(table, report.cells, report.seeds, controls)
+    return report.model_copy(update=said)
 
 
 def sensitivity(

@@ -50,10 +50,12 @@ def joined(
     scores = RunScores.of_table(runs.table, runs.rows, runs.seeds, results.measured | measured)
     origin = _origin(before.origin, own.origin, len(whole), len(missing))
     cells = _each(before.cells, own.cells, _made_by)
-    sizes = len(before.seeds), 0 if before.seeds == own.seeds else len(own.seeds)
+    sizes = len(before.seeds), len(own.seeds)
 
     def facts() -> list[RowFacts]:
-        found = _each(before.facts, results.facts, partial(_facts, sizes=sizes))
+        # Of a row that both have at the same seeds, the published facts stand.
+        same, of_all = before.seeds == own.seeds, partial(_facts, sizes=sizes)
+        found = _each(before.facts, results.facts, lambda a, b: a if same else of_all(a, b))
         return sorted(found.values(), key=lambda it: runs.row_ids.index(it.row))
 
     ordered = [
@@ -146,12 +148,7 @@ def _both(before: Cell | Origin, own: Cell | Origin, name: str) -> tuple[str, ..
 
 
 def _facts(before: RowFacts, own: RowFacts, sizes: tuple[int, int]) -> RowFacts:
-    """Return the facts of all seeds: means, weighted by the numbers of seeds, which are `sizes`.
-
-    If the seeds are the same, so that none are added, the published facts stand.
-    """
-    if sizes[1] == 0:
-        return before
+    """Return the facts of all seeds: means, weighted by the numbers of seeds, which are `sizes`."""
     state = before.state if own.state == "ok" else own.state
     values = {
         name: (sizes[0] * before.values[name] + sizes[1] * value) / sum(sizes)

@@ -14,7 +14,7 @@ from harness.registry.declared import CONTROLS, all_profiles, all_tables
 from harness.registry.paper import the_paper
 from harness.registry.profile import table_at
 from harness.report.answer import answer_to
-from harness.report.build import published_tables, sensitivity
+from harness.report.build import beside_controls, published_tables
 from harness.report.controls import KnownControls
 from harness.report.figures.published import FIGURE
 from harness.report.model import Count, Report
@@ -102,12 +102,8 @@ def verify_controls(results_dir: Path, reports: Collection[Report]) -> None:
         table, name = all_tables().get(report.table), report.profile
         if table is None or table.controls or name not in known:
             continue
-        controls = known[name].beside(report.cells)
-        if controls is None:
-            continue
         own = table_at(table, known[name].profile)
-        said = sensitivity(own, report.cells, report.seeds, controls)
-        place = changed_place(report, report.model_copy(update=said))
+        place = changed_place(report, beside_controls(report, own, known[name]))
         if place is not None:
             raise HarnessError(
                 f"{results_dir / name / report.table / REPORT}: {place} is not what the published "

@@ -173,6 +173,9 @@ def test_what_is_published_is_published_again_beside_the_controls_of_today(tmp_p
     assert (again, now.failures) == (scores, failures)
     kept = read_digests(folder)
     assert (kept.stages, kept.outputs) == (digests.stages, digests.outputs)
+    known.beside = lambda cells=(): None  # type: ignore[method-assign]
+    of_other_runs = published_results(before.table, folder, known, renewed=True)
+    assert of_other_runs.report == now
 
 
 def with_facts(found: Results, done: int, **values: float) -> Results:
