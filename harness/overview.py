@@ -26,7 +26,7 @@ _Read = TypeVar("_Read")
 
 RUNGS: Mapping[str, tuple[str, str, str]] = {
     "micro": ("2 cores", "1 min", "0"),
-    "laptop": ("2 cores, 12 GB", "30 min", "0"),
+    "laptop": ("2 cores, 12 GB", "45 min", "0"),
     "consumer-gpu": ("1 GPU, 24 GB", "5 h", "0"),
     "single-gpu": ("1 GPU, 80 GB", "4 h", "0"),
     "paper": ("8 GPUs, 80 GB", "5 h", "about 520"),
@@ -53,12 +53,15 @@ def _listed_profiles(profiles: Mapping[str, Profile]) -> Iterator[dict[str, Any]
             "time": time,
             "dollars": dollars,
             "tables": len(seeds),
-            "seeds": max(seeds, default=0),
+            "seeds": sorted({*seeds}),
         }
 
 
 def list_declared() -> dict[str, list[dict[str, Any]]]:
-    """List the tables and figures with the profiles that can run all their rows, and profiles."""
+    """List the tables and figures with the profiles that can run them, and the profiles.
+
+    A profile with columns of its own may run some of a table's rows only.
+    """
     tables, profiles = declared.all_tables(), declared.all_profiles()
     return {
         "tables": [

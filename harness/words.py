@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from harness.foreign import printable
@@ -30,6 +30,12 @@ def time_left(seconds: float | None, least: float) -> str:
 def counted(number: int, noun: str) -> str:
     """Format a count: `1 stage`, `2 stages`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def counted_range(numbers: Collection[int], noun: str) -> str:
+    """Format the least and the largest of some counts: `3 to 5 seeds`, or `3 seeds` if equal."""
+    few, most = min(numbers), max(numbers)
+    return counted(most, noun) if few == most else f"{few} to {most} {noun}s"
 
 
 def seeds_text(seeds: Sequence[int]) -> str:

@@ -16,7 +16,7 @@ from harness.registry.figures import Figure
 from harness.registry.paper import the_paper
 from harness.registry.recipe import in_short
 from harness.registry.schema import Row, Table
-from harness.words import counted
+from harness.words import counted, counted_range
 
 FilesArgument = Annotated[
     list[str] | None,
@@ -55,7 +55,8 @@ def _list(listed: dict[str, list[dict[str, Any]]]) -> Iterator[Any]:
 def _published(profile: dict[str, Any]) -> str:
     if not profile["tables"]:
         return "none"
-    return f"{counted(profile['tables'], 'table')}, {counted(profile['seeds'], 'seed')}"
+    tables = counted(profile["tables"], "table")
+    return f"{tables}, {counted_range(profile['seeds'], 'seed')}"
 
 
 def _in_short(able: Sequence[str]) -> str:

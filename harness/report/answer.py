@@ -20,7 +20,7 @@ from harness.report.reward_study import agreements
 from harness.report.scores import RunScores
 from harness.report.view import between, plain, signed
 from harness.statistics import Scores, mean_interval, weighted_sum
-from harness.words import counted
+from harness.words import counted, counted_range
 
 
 class Compared(Part):
@@ -120,9 +120,8 @@ def answer_to(tables: Sequence[Results], verdicts: Sequence[Verdict]) -> Answer:
         seeds = {it.seeds for it in compared if it.seeds}
         terms.append(view.capital(declared.measure))
         if seeds:
-            terms[-1] += ", 95% intervals over seeds and prompts"
-            few, most = (end(len(it) for it in seeds) for end in (min, max))
-            terms[-1] += f", {counted(most, 'seed') if few == most else f'{few} to {most} seeds'}"
+            number = counted_range({len(it) for it in seeds}, "seed")
+            terms[-1] += f", 95% intervals over seeds and prompts, {number}"
         terms.append(f"The comparisons were declared {declared.declared}")
         reasons = [(it.reason or "").split("; ") for it in compared if it.inadmissible]
         if barred := dict.fromkeys(why.replace("`", "") for own in reasons for why in own):
