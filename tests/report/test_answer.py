@@ -110,7 +110,7 @@ def test_what_is_missing_or_barred_is_said_and_has_no_number(reports: tuple[Resu
     """Online rows and table 4 are not there; the rest is, until the controls bar it."""
     words = {it.over: it.word for line in answer_to(reports, ()).answered
              for it in line.comparisons}  # fmt: skip
-    assert words["as many new prompts"] == "not run (table1, controls)"
+    assert words["as many new prompts (fewer rollouts)"] == "not run (table1, controls)"
     assert words["new prompts"] == "no difference seen"
     few = [barred(it, "inadmissible_choosing") for it in reports]
     for line in answer_to(few, ()).answered:
