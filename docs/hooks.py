@@ -21,6 +21,9 @@ REFERENCE = "API reference"
 RELATIVE_LINK = re.compile(r"!?\[([^\]]*)\]\((?!https?:|#)[^)]+\)")
 """A link to a published file, which the site has not."""
 
+ELSEWHERE = re.compile(r"\[([^\]]*)\]\(\.\./[^)]+\)")
+"""A page's link to a file of the repository, which the site has not."""
+
 FETCHED = re.compile(r"<(?:script|img|iframe|source)\b[^>]*\bsrc=\"?(?:https?:)?//[^>]*>"
                      r"|<link\b(?=[^>]*rel=\"?(?:stylesheet|preconnect|icon|preload))"
                      r"[^>]*href=\"?(?:https?:)?//[^>]*>")  # fmt: skip
@@ -30,8 +33,8 @@ FETCHED = re.compile(r"<(?:script|img|iframe|source)\b[^>]*\bsrc=\"?(?:https?:)?
 ANSWER = "<!-- answer -->"
 """Where the answer stands on a page."""
 
-PICTURE = Path("images", "report.png")
-"""The picture of the page, below the results."""
+MADE = {"README.md": "findings.md", "images/report.png": "images/report.png"}
+"""What the site has of the results, by its place there; in the repository, pages link the place."""
 
 
 def modules() -> dict[str, str]:
@@ -69,17 +72,25 @@ def findings() -> str:
 def on_files(files: Files, config: Any) -> Files:
     """Add the pages and the picture that are made here."""
     made: dict[str, str | bytes] = {page: f"::: {name}\n" for page, name in modules().items()}
-    made["findings.md"] = findings()
-    made[PICTURE.as_posix()] = (ROOT / "results" / PICTURE).read_bytes()
+    for published, name in MADE.items():
+        made[name] = (ROOT / "results" / published).read_bytes()
+    made[MADE["README.md"]] = findings()
     for page, content in made.items():
         files.append(File.generated(config, page, content=content))
     return files
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
-    """Put the answers, the first lines of the findings, where a page asks for them."""
-    lines = re.search(r"(?:^\*\*.+\*\*\n\n(?:- .+\n)+\n?)+", findings(), re.MULTILINE)
-    return markdown.replace(ANSWER, lines[0] if lines else "")
+    """Put the answers where a page asks for them, and lead links to what is made here.
+
+    Answers are the first lines of the findings: what was used, the terms, and a list.
+    """
+    lines = re.search(r"(?:^\*\*.+\*\*\n\n\w.+\n\n(?:- .+\n)+\n?)+", findings(), re.MULTILINE)
+    if lines is None:
+        raise PluginError("results/README.md has no answer")
+    for published, made in MADE.items():
+        markdown = markdown.replace(f"](../results/{published})", f"]({made})")
+    return ELSEWHERE.sub(r"\1", markdown).replace(ANSWER, lines[0])
 
 
 SHIM = '<script src="https://unpkg.com/iframe-worker/shim"></script>'

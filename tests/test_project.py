@@ -201,10 +201,6 @@ def test_the_readme_is_short_and_has_both_commands_word_for_word(readme: str) ->
     assert len(lines) <= 150
 
 
-MADE_FOR_THE_SITE = ("findings.md", "images/report.png")
-"""What `docs/hooks.py` puts beside the pages."""
-
-
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_path_the_readme_and_the_pages_name_exists(page: Path) -> None:
     """Quoted words with a slash inside or at the end that begin with a file or folder of ours.
@@ -215,8 +211,7 @@ def test_every_path_the_readme_and_the_pages_name_exists(page: Path) -> None:
     quoted = {word for word in re.findall(r"`([\w./-]+)`", text) if word.split("/")[0] in top}
     linked = set(re.findall(r"\]\((?!https?:|#)([^)#]+)", text))
     missing = sorted(name for name in quoted if not (ROOT / name).exists())
-    missing += sorted(name for name in linked if not (page.parent / name).exists()
-                      and name not in MADE_FOR_THE_SITE)  # fmt: skip
+    missing += sorted(name for name in linked if not (page.parent / name).exists())
     assert not missing, ", ".join(missing)
 
 
