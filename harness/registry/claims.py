@@ -269,7 +269,7 @@ def figure_claims(path: Path | None = None) -> FigureClaims:
     file = path or project_root() / "experiments" / "claims" / "figures.yaml"
     if not os.path.lexists(file):
         return FigureClaims()
-    return read_declared(file, FigureClaims, "claims")[0]
+    return read_declared(file, FigureClaims, "claims")[1]
 
 
 def claim_problems(

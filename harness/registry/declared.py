@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -16,6 +16,7 @@ from harness.project import PACKAGE, declaration_dirs, project_root
 from harness.registry.claims import claim_problems
 from harness.registry.documents import (
     Document,
+    Found,
     Loc,
     Problem,
     RegistryError,
@@ -267,7 +268,7 @@ def deviations(path: Path | None = None) -> Deviations:
     file = path or project_root() / FILE
     if not os.path.lexists(file):
         return Deviations()
-    found, document = read_declared(file, Deviations, "deviations")
+    document, found = read_declared(file, Deviations, "deviations")
     problems = list(_problems(document, found))
     if problems:
         raise RegistryError(problems)
@@ -331,8 +332,7 @@ def all_profiles() -> Mapping[str, Profile]:
 def named_profile(name: str) -> Profile:
     path = own_file(name)
     if path is None:
-        _look_beside("profile", name, all_profiles())
-        return find("profile", all_profiles(), name)
+        return _find("profile", all_profiles(), name)
     (profile,) = load_profiles(path).values()
     shipped = all_profiles().get(profile.name)
     if shipped is not None and shipped.model_dump() != profile.model_dump():
@@ -357,17 +357,16 @@ def named_figure(name: str) -> Figure:
 def named_table(name: str) -> tuple[Table, Mapping[str, Table]]:
     path = own_file(name)
     if path is None:
-        _look_beside("table", name, all_tables())
-        return find("table", all_tables(), name), all_tables()
+        return _find("table", all_tables(), name), all_tables()
     tables = load_tables(more=path)
     return tables[path.stem], tables
 
 
-def _look_beside(what: str, name: str, known: Collection[str]) -> None:
-    """Raise if a name is undeclared but `NAME.yaml` exists in the current folder."""
-    file = f"{name}.yaml"
-    if name not in known and os.path.isfile(file):
-        raise UserError(f"there is no {what} `{name}`; did you mean the file `{file}`?")
+def _find(what: str, declared: Mapping[str, Found], name: str) -> Found:
+    """Return what is declared; of a name that is not, say if `NAME.yaml` is in this folder."""
+    if name not in declared and os.path.isfile(f"{name}.yaml"):
+        raise UserError(f"there is no {what} `{name}`; did you mean the file `{name}.yaml`?")
+    return find(what, declared, name)
 
 
 def own_file(name: str) -> Path | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -126,12 +126,11 @@ class RegistryError(UserError):
 
 @dataclass(frozen=True)
 class Document:
-    """A YAML file: its plain data, or the problems that prevented parsing."""
+    """A YAML file and its plain data."""
 
     path: Path
     text: str
     data: Any
-    problems: tuple[Problem, ...] = ()
 
     @property
     def name(self) -> str:
@@ -203,14 +202,12 @@ def at_least_one(files: list[Path], folders: Iterable[Path], what: str) -> list[
 
 
 def read_document(path: Path) -> Document:
-    """Read a YAML file; an error in it becomes the document's problem."""
-    text = ""
+    """Read a YAML file, raising a RegistryError if it cannot be parsed."""
     try:
         text = read_text(path)
         return Document(path, text, parse_yaml(text))
     except YamlFault as fault:
-        problem = Problem(display_path(path), fault.line, fault.message)
-        return Document(path, text, None, (problem,))
+        raise RegistryError([Problem(display_path(path), fault.line, fault.message)]) from fault
 
 
 class Sourced(Strict):
@@ -242,30 +239,37 @@ def sources(data: Any, at: str = "", source: str = "") -> list[tuple[str, Any, s
     return found
 
 
-def checked(
-    document: Document, model: type[Declared], problems: list[Problem], what: str
-) -> Declared | None:
-    """Validate a document's data as a model, appending to `problems`; None if invalid."""
-    problems += document.problems
+def read_declared(
+    path: Path,
+    model: type[Declared],
+    what: str,
+    kind_of: Callable[[Document], type[Declared]] | None = None,
+) -> tuple[Document, Declared]:
+    """Read a file and validate it as a model, or as that of its kind."""
+    document = read_document(path)
     if document.data is None:
-        if not document.problems:
-            problems.append(document.problem((), f"the file is empty; declare {what}"))
-        return None
+        raise RegistryError([document.problem((), f"the file is empty; declare {what}")])
+    chosen = model if kind_of is None else kind_of(document)
     try:
-        return model.model_validate(document.data)
+        return document, chosen.model_validate(document.data)
     except ValidationError as error:
-        problems += problems_of(error, model, document, [()])
-        return None
+        raise RegistryError(problems_of(error, chosen, document, [()])) from None
 
 
 def read_files(
-    files: Iterable[Path], model: type[Declared], problems: list[Problem], what: str
+    files: Iterable[Path],
+    model: type[Declared],
+    problems: list[Problem],
+    what: str,
+    kind_of: Callable[[Document], type[Declared]] | None = None,
 ) -> Iterator[tuple[Document, Declared]]:
     """Yield each file's document and valid declaration, appending to `problems`."""
     for path in files:
-        document = read_document(path)
-        found = checked(document, model, problems, what)
-        if found is not None:
+        try:
+            document, found = read_declared(path, model, what, kind_of)
+        except RegistryError as error:
+            problems += error.problems
+        else:
             problems += misnamed(document, found)
             yield document, found
 
@@ -276,16 +280,6 @@ def misnamed(document: Document, found: BaseModel) -> list[Problem]:
     name = getattr(found, key)
     text = f"`{name}` differs from the name of the file; write `{stem}`, or rename the file"
     return [] if name == stem else [document.wrong((key,), text)]
-
-
-def read_declared(path: Path, model: type[Declared], what: str) -> tuple[Declared, Document]:
-    """Read a single file, returning its declaration and the document."""
-    document = read_document(path)
-    problems: list[Problem] = []
-    found = checked(document, model, problems, what)
-    if problems or found is None:
-        raise RegistryError(problems)
-    return found, document
 
 
 def nearest(name: str, known: Iterable[str], most: int = 60) -> str:

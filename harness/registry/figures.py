@@ -179,14 +179,9 @@ def load_figures(
     """Read and check a folder's figures, in order; without tables, no references."""
     problems: list[documents.Problem] = []
     figures: list[Figure] = []
-    searched = figures_dir() if folder is None else folder
-    for path in documents.yaml_files(searched):
-        document = documents.read_document(path)
-        figure = _read(document, problems)
-        if figure is None:
-            continue
+    files = documents.yaml_files(figures_dir() if folder is None else folder)
+    for document, figure in documents.read_files(files, Figure, problems, "a figure", _model_of):
         figures.append(figure)
-        problems += documents.misnamed(document, figure)
         if tables is not None:
             problems += reference_problems(document, figure, tables)
     if problems:
@@ -194,19 +189,13 @@ def load_figures(
     return {figure.id: figure for figure in sorted(figures, key=lambda f: f.source.figure)}
 
 
-def _read(document: documents.Document, problems: list[documents.Problem]) -> Figure | None:
-    data = document.data
-    if not isinstance(data, dict):
-        none = document.problem((), "the file holds no figure; declare one")
-        problems += document.problems or [none]
-        return None
-    kind = data.get("kind")
+def _model_of(document: documents.Document) -> type[Figure]:
+    kind = document.data.get("kind") if isinstance(document.data, dict) else None
     if isinstance(kind, str) and kind in MODELS:
-        return documents.checked(document, MODELS[kind], problems, "a figure")
+        return MODELS[kind]
     wrong = "this key is missing; add it" if kind is None else f"`{kind}` is not known"
-    wrong += documents.nearest(str(kind), MODELS)
-    problems += [*document.problems, document.wrong(("kind",), wrong)]
-    return None
+    near = documents.nearest(str(kind), MODELS)
+    raise documents.RegistryError([document.wrong(("kind",), f"{wrong}{near}")])
 
 
 def reference_problems(

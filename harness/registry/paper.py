@@ -71,4 +71,4 @@ class Paper(Strict):
 
 @functools.cache
 def the_paper(path: Path | None = None) -> Paper:
-    return read_declared(path or project_root() / "experiments" / "paper.yaml", Paper, "a paper")[0]
+    return read_declared(path or project_root() / "experiments" / "paper.yaml", Paper, "a paper")[1]
