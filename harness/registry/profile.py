@@ -324,26 +324,21 @@ def unsupported(recipe: Recipe, columns: Iterable[Column], profile: Profile) -> 
         controls = ("matched", "off_target")
         need("iterations of the kind", (a for a in recipe.chain if a not in controls), profile.arms)
         need("training mode", [recipe.train], profile.train_modes)
-    embedded = profile.in_embedded_world
-    if recipe.rewriter and not profile.rewriter:
-        reasons.append(f"{name} has no rewriter")
-    if trains_on_matched(recipe) and profile.prompts.matched is None:
-        reasons.append(f"{name} has no prompts matched to the hard benchmark")
-    if "off_target" in recipe.chain and not profile.has_own_prompts:
-        reasons.append(f"{name} has no prompts that are off target")
-    if asks_oracle(recipe) and not embedded:
-        if recipe.is_online:
-            reasons.append(f"{name} has no oracle to choose prompts online")
-        elif profile.selection.oracle_answers is None:
-            reasons.append(f"{name} has no oracle to choose prompts")
-    if recipe.creator.reach is not None and not embedded:
-        reasons.append(f"{name} has no creator whose reach can be set")
-    human = human_prompts(recipe)
-    if human > profile.prompts.available:
-        reasons.append(
-            f"{name} has {profile.prompts.available}x human prompts and {human}x are needed"
-        )
-    return reasons
+    embedded, has_own = profile.in_embedded_world, profile.has_own_prompts
+    online, answers = recipe.online, profile.selection.oracle_answers
+    by_oracle = (recipe.creator if online is None else online).oracle is not None
+    matched = online.prompts.startswith("matched") if online else "matched" in recipe.chain
+    asked, available = human_prompts(recipe), profile.prompts.available
+    lacks = {
+        "no rewriter": recipe.rewriter and not profile.rewriter,
+        "no prompts matched to the hard benchmark": matched and profile.prompts.matched is None,
+        "no prompts that are off target": "off_target" in recipe.chain and not has_own,
+        "no oracle to choose prompts online": by_oracle and online and not embedded,
+        "no oracle to choose prompts": by_oracle and not (online or embedded or answers),
+        "no creator whose reach can be set": recipe.creator.reach is not None and not embedded,
+        f"{available}x human prompts and {asked}x are needed": asked > available,
+    }
+    return reasons + [f"{name} has {what}" for what, lacking in lacks.items() if lacking]
 
 
 def table_at(table: Table, profile: Profile) -> Table:
@@ -446,19 +441,6 @@ def human_prompts(recipe: Recipe) -> int:
         return 0 if online.prompts.startswith("matched") else known.get(online.prompts, 1)
     human = recipe.skip + (recipe.pool or recipe.size) * recipe.chain.count("human")
     return max(human, recipe.creator.parents or 0)
-
-
-def asks_oracle(recipe: Recipe) -> bool:
-    """Return whether the oracle chooses a recipe's prompts: a control, not a method."""
-    return (recipe.creator if recipe.online is None else recipe.online).oracle is not None
-
-
-def trains_on_matched(recipe: Recipe) -> bool:
-    """Return whether a recipe's prompts are the oracle's choice."""
-    online = recipe.online
-    return "matched" in recipe.chain or (
-        online is not None and online.prompts.startswith("matched")
-    )
 
 
 def load_profiles(place: Path | None = None) -> dict[str, Profile]:
