@@ -13,10 +13,10 @@ from pydantic import ValidationError
 
 from harness.errors import HarnessError, UserError
 from harness.evaluation import files
-from harness.extensions import BENCHMARKS, JUDGES
+from harness.extensions import BENCHMARKS, JUDGES, benchmark_name
 from harness.foreign import in_a_line
 from harness.project import benchmarks_dir
-from harness.registry.profile import Profile, benchmark_named
+from harness.registry.profile import Profile
 from harness.runtime.files import sha256_of
 from harness.runtime.manifest import utc_now
 from harness.strict import Strict
@@ -111,7 +111,7 @@ def states(profile: Profile, folder: Path) -> dict[str, Calibration | None]:
     return {
         name: find(folder, benchmark.judge)
         for name, benchmark in profile.benchmarks.items()
-        if benchmark_named(name) is not None
+        if benchmark_name(name) in BENCHMARKS
         and benchmark.judge not in JUDGES
         and not (profile.in_embedded_world and BENCHMARKS.added(name) is None)
     }

@@ -13,8 +13,9 @@ from typing import Any, cast
 
 from harness.endpoint.access import price_of
 from harness.eva.informativeness import selected_count
+from harness.extensions import benchmark_name
 from harness.pipeline.factory import EXPECTED_S, KINDS
-from harness.registry.profile import Profile, benchmark_named
+from harness.registry.profile import Profile
 from harness.registry.serving import ServedRole
 from harness.runtime import Plan, Store
 from harness.runtime.files import StoreError
@@ -89,7 +90,7 @@ def _requests(profile: Profile, stage: Stage, role: ServedRole) -> float:
             items = next(
                 it.items
                 for name, it in profile.benchmarks.items()
-                if benchmark_named(name) == benchmark.name
+                if benchmark_name(name) == benchmark.name
             )
             each = benchmark.verdicts if stage.kind == "judge" else benchmark.turns
             return each * cast(int, items)

@@ -14,7 +14,7 @@ from typing import Literal
 
 from pydantic import Field, PrivateAttr, model_validator
 
-from harness.extensions import BENCHMARKS, CREATORS, benchmark_name
+from harness.extensions import CREATORS
 from harness.project import profiles_dir
 from harness.registry import documents
 from harness.registry.recipe import (
@@ -278,12 +278,6 @@ class Profile(documents.Sourced):
 
 def benchmark_of(profile: Profile, score: str) -> str | None:
     return next((name for name, it in profile.benchmarks.items() if score in it.columns), None)
-
-
-def benchmark_named(name: str) -> str | None:
-    """Return the registered name of a profile's benchmark; None if none is registered."""
-    found = benchmark_name(name)
-    return found if found in BENCHMARKS else None
 
 
 def unsupported(recipe: Recipe, columns: Iterable[Column], profile: Profile) -> list[str]:

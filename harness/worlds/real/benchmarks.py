@@ -26,7 +26,7 @@ from harness.evaluation.benchmark import Benchmark, benchmark_class
 from harness.evaluation.files import Answer, Answers
 from harness.extensions import BENCHMARKS, JUDGES, benchmark_name, benchmark_place
 from harness.project import benchmarks_dir
-from harness.registry.profile import BASE, REWARD_JUDGE, Profile, benchmark_named
+from harness.registry.profile import BASE, REWARD_JUDGE, Profile
 from harness.registry.profile import BenchmarkSettings as Declared
 from harness.runtime.stage import Json, StageContext
 from harness.worlds import Item, stage_io
@@ -61,8 +61,8 @@ def benchmark_identity(name: str, declared: Declared) -> str:
     """Return the identity of a benchmark from its name and settings in a profile."""
     if name == DOWNSTREAM:
         return f"{LM_EVAL}@{packages.version_of('lm_eval')}"
-    known = benchmark_named(name)
-    if known is None:
+    known = benchmark_name(name)
+    if known not in BENCHMARKS:
         names = [*BENCHMARKS, DOWNSTREAM]
         raise UserError(
             f"no benchmark of real models is called `{name}`; call it one of {', '.join(names)}"
