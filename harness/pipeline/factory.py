@@ -103,8 +103,7 @@ def needs_of(profile: Profile) -> Needs:
 
 def stage_hardware(profile: Profile) -> dict[str, Any]:
     """Return a profile's settings for how stages use this machine."""
-    policy = None if profile.serving is None else profile.serving.policy
-    said = {"training": profile.hardware, "served": policy}
+    said = {"training": profile.hardware, "served": profile.served.get("policy")}
     return {name: it.model_dump(mode="json") for name, it in said.items() if it is not None}
 
 
@@ -188,10 +187,8 @@ class Turns:
 
     def _is_answered(self, stage: Stage) -> bool:
         """Return whether a stage's answers come from the profile's policy server."""
-        serving = self.profile.serving
         return (
-            serving is not None
-            and serving.policy is not None
+            "policy" in self.profile.served
             and variable("policy", "URL") not in os.environ
             and "engine" in stage.settings
             and "max_length" in stage.settings

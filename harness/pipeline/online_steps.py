@@ -44,7 +44,8 @@ from harness.training.online_losses import ALGORITHMS
 from harness.training.placement import PLAIN, Metrics, Placement
 from harness.worlds import Evolver
 from harness.worlds.embedded.choosing import OracleValue, read_right
-from harness.worlds.lookup import resolve, runtime_of
+from harness.worlds.lookup import runtime_of
+from harness.worlds.real.models import resolve
 from harness.worlds.stage_io import (
     PROMPT_SCHEMA,
     REAL,

@@ -222,7 +222,7 @@ class Profile(documents.Sourced):
                 raise ValueError(
                     f"`benchmarks.{name}.against` is `{BASE}`, which the world has not"
                 )
-        for role, served in self.serving.roles.items() if self.serving is not None else ():
+        for role, served in self.served.items():
             self._check_served(role, served)
         return self
 
@@ -252,6 +252,11 @@ class Profile(documents.Sourced):
         """Its `--profile` argument: its name, or its path if it is the user's own."""
         shipped = self.file.parent == profiles_dir()
         return self.name if shipped else documents.display_path(self.file)
+
+    @property
+    def served(self) -> dict[ServedRole, Served]:
+        """The servers that the harness starts, by role."""
+        return {} if self.serving is None else self.serving.roles
 
     @property
     def in_embedded_world(self) -> bool:

@@ -21,9 +21,8 @@ from harness.runtime.plan import Awaited, Interrupted, StageFailed, StageFinishe
 from harness.runtime.stage import fingerprint_of
 from harness.serving.engines import identity
 from harness.serving.servers import Policy, Servers
-from harness.worlds import lookup
 from harness.worlds.needs import policy_of
-from harness.worlds.real.models import identity_of
+from harness.worlds.real.models import identity_of, resolve
 
 _ATTEMPTS = 2
 """How often a turn whose server dies is run."""
@@ -149,12 +148,12 @@ class ServedRun:
     def _policy(self, stage: Stage) -> Policy:
         before = stage.inputs.get("policy")
         if before is None:
-            return Policy(policy_of(stage), lookup.resolve(str(stage.settings["policy"])))
+            return Policy(policy_of(stage), resolve(str(stage.settings["policy"])))
         return Policy(policy_of(stage), self.store.open(before.fingerprint) / "model")
 
 
 def _folder(model: str) -> Path:
-    return lookup.resolve(identity_of(model))
+    return resolve(identity_of(model))
 
 
 def variables(serving: Serving, urls: Mapping[ServedRole, str]) -> dict[str, str]:

@@ -140,9 +140,6 @@ class Runtime(Protocol):
     not match an identity or a model does not answer.
     """
 
-    def resolve(self, identity: str) -> Path:
-        """Return the folder of a model's files, after checking them against the identity."""
-
     def rewards(self, identity: str, reads: Reads, dtype: str) -> Rewards: ...
 
     def human_prompts(self, settings: Mapping[str, Json]) -> dict[int, str]:

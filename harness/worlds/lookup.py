@@ -31,7 +31,7 @@ from harness.worlds.instructions import tasks
 from harness.worlds.instructions import world as instructions
 from harness.worlds.instructions.rules import share_followed
 from harness.worlds.real import world as real
-from harness.worlds.real.models import policy_name
+from harness.worlds.real.models import policy_name, resolve
 from harness.worlds.real.world import HubPrompts, HubRuntime, HubWorld
 from harness.worlds.stage_io import progress_callback, write_json
 
@@ -87,13 +87,8 @@ def runtime_of(identity: str) -> Runtime:
     if files.has(identity):
         return EmbeddedRuntime()
     if tasks.has(identity):
-        return instructions.InstructionsRuntime(resolve)
+        return instructions.InstructionsRuntime()
     return HubRuntime()
-
-
-def resolve(identity: str) -> Path:
-    """Return the folder of a model's files, after checking their digest."""
-    return runtime_of(identity).resolve(identity)
 
 
 @dataclass(frozen=True)
@@ -156,9 +151,7 @@ def answering(ctx: StageContext) -> Iterator[Ask]:
 
 def revision_instruction(settings: Mapping[str, Json]) -> str:
     """Return the revision request from the settings, or the embedded world's by default."""
-    from harness.worlds.embedded.language import REVISE
-
-    return str(settings.get("instruction", REVISE))
+    return str(settings.get("instruction", language.REVISE))
 
 
 def policy_folder(ctx: StageContext) -> Path:

@@ -181,8 +181,7 @@ def to_download(missing: Iterable[Missing], profile: str, name: str | None) -> s
 
 def served_here(profile: Profile, role: ServedRole, model: str) -> Served | None:
     """Return how a run serves a role's model itself, or None if an endpoint does."""
-    serving, elsewhere = profile.serving, os.environ.get(variable(role, "URL"))
-    found = None if serving is None or elsewhere else serving.roles.get(role)
+    found = None if os.environ.get(variable(role, "URL")) else profile.served.get(role)
     return found if found is not None and found.name == model else None
 
 

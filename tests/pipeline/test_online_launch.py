@@ -22,7 +22,8 @@ from harness.registry.recipe import Online, Recipe
 from harness.runtime import Stage, StageContext
 from harness.training.online import OPTIMIZER
 from harness.training.placement import Placement
-from harness.worlds.lookup import resolve, world_of
+from harness.worlds.lookup import world_of
+from harness.worlds.real.models import resolve
 from harness.worlds.stage_io import read_rows
 
 MODEL = "model.safetensors"

@@ -19,10 +19,11 @@ from harness.worlds.embedded import files
 from harness.worlds.embedded.judge import complexity, quality
 from harness.worlds.instructions.creator import BY_POLICY, PolicyCreator
 from harness.worlds.instructions.tasks import VERSION
-from harness.worlds.lookup import resolve, runtime_of, world_of
+from harness.worlds.lookup import runtime_of, world_of
 from harness.worlds.needs import Demand, Missing
 from harness.worlds.real import models, prompts
 from harness.worlds.real.creator import CUT, REFUSED, Written, at_once, replied
+from harness.worlds.real.models import resolve
 from harness.worlds.real.world import HubRuntime
 
 PROFILES = load_profiles()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from harness.errors import HarnessError
@@ -123,9 +122,6 @@ def category_of_first_operation(prompt: str) -> str:
 
 
 class EmbeddedRuntime(Runtime):
-    def resolve(self, identity: str) -> Path:
-        return files.resolve(identity)
-
     def rewards(self, identity: str, reads: Reads, dtype: str) -> Rewards:
         """Return the model on the CPU, even with a GPU, so that the numbers do not change."""
         from harness.models.reward_model import CheckpointRewards, load_reward_model

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -37,6 +37,7 @@ from harness.worlds.instructions.tasks import (
     read,
     texts_of,
 )
+from harness.worlds.real.models import resolve
 from harness.worlds.real.world import HubRuntime
 
 if TYPE_CHECKING:
@@ -66,13 +67,17 @@ class Prompts(worlds.Prompts):
 
 def creator_settings(policy: Callable[[], str], method: str) -> Settings:
     """Return the settings of rewriting by rule, or by the base policy."""
-    if method not in (*METHODS, BY_POLICY):
-        raise UserError(
-            f"the world `instructions` has no evolving method `{method}`; use one of "
-            f"{', '.join((*METHODS, BY_POLICY))}"
-        )
+    _check_method(method)
     own: Settings = {"writer": policy()} if method == BY_POLICY else {}
     return {"creator": f"{VERSION}/{method}", **own}
+
+
+def _check_method(method: str) -> None:
+    if method not in (known := (*METHODS, BY_POLICY)):
+        raise UserError(
+            f"the world `instructions` has no evolving method `{method}`; use one of "
+            f"{', '.join(known)}"
+        )
 
 
 def _topic(prompt: str) -> str:
@@ -82,9 +87,6 @@ def _topic(prompt: str) -> str:
 
 class InstructionsRuntime(HubRuntime):
     """Rewrites and judges by rule; a policy that helps may be of any world."""
-
-    def __init__(self, folder_of: Callable[[str], Path]) -> None:
-        self._folder_of = folder_of
 
     def human_prompts(self, settings: Mapping[str, Json]) -> dict[int, str]:
         return stage_io.drawn(settings, texts_of)
@@ -96,8 +98,9 @@ class InstructionsRuntime(HubRuntime):
         if own is not None:
             return Evolver(OwnCreator(own, why_unusable))
         method = str(settings["creator"]).rpartition("/")[2]
+        _check_method(method)
         if method == BY_POLICY:
-            return Evolver(PolicyCreator(self._folder_of(str(settings["writer"]))))
+            return Evolver(PolicyCreator(resolve(str(settings["writer"]))))
         return Evolver(RuleCreator(METHODS[method]))
 
     def questions(self, identity: str) -> Sequence[Item]:
@@ -121,42 +124,40 @@ class InstructionsRuntime(HubRuntime):
         rows = stage_io.read_rows(ctx.inputs["answers"] / "answers.parquet")
         asked = {item.item_id: item for item in self.questions(identity)}
         name, _ = part_of(identity)
-        judgments, scores = [], []
+        judgments, scores = stage_io.Rows(), stage_io.Rows()
+
+        def add(row: Mapping[str, Any], what: str, value: float) -> None:
+            column = f"{BENCHMARKS[name]}_{what}"
+            scores.append({"prompt_id": row["prompt_id"], "column": column, "value": value})
+
         for row in rows:
             item, answer = asked[row["prompt_id"]], row["completion"]
             task = task_of(item.turn_1)
             share = share_followed(task, answer)
-            followed = {
-                one.kind: "yes" if one.followed(answer) else "no" for one in task.instructions
-            }
+            said = (
+                f"{one.kind}: {'yes' if one.followed(answer) else 'no'}"
+                for one in task.instructions
+            )
             judgments.append(
                 {
                     "prompt_id": row["prompt_id"],
                     "category": item.category,
                     "number": 1,
-                    "reply": "; ".join(f"{kind}: {said}" for kind, said in followed.items()),
+                    "reply": "; ".join(said),
                     "verdict": f"{share:.3f}" if is_text(task, answer) else "not a text about it",
                 }
             )
-            scored = {"strict": 100.0 * (share == 1.0), "soft": 100.0 * share}
+            add(row, "strict", 100.0 * (share == 1.0))
+            add(row, "soft", 100.0 * share)
             if name == "held_out":
-                scored |= {
-                    "len": float(row["n_tokens"]),
-                    "distinct": 100.0 * distinct_words(answer),
-                }
-            scores += [(row["prompt_id"], what, value) for what, value in scored.items()]
+                add(row, "len", float(row["n_tokens"]))
+                add(row, "distinct", 100.0 * distinct_words(answer))
         if "base" in ctx.settings:
-            logps = log_probabilities(self._folder_of(str(ctx.settings["base"])), rows[:GUARDED])
-            scores += [
-                (row["prompt_id"], "logp", float(value))
-                for row, value in zip(rows, logps, strict=False)
-            ]
-        written = [
-            {"prompt_id": prompt, "column": f"{BENCHMARKS[name]}_{what}", "value": value}
-            for prompt, what, value in scores
-        ]
+            logps = log_probabilities(resolve(str(ctx.settings["base"])), rows[:GUARDED])
+            for row, value in zip(rows, logps, strict=False):
+                add(row, "logp", float(value))
         values: dict[str, list[float]] = {}
-        for score in written:
+        for score in scores:
             values.setdefault(score["column"], []).append(score["value"])
         summary = {
             "benchmark": identity,
@@ -165,7 +166,7 @@ class InstructionsRuntime(HubRuntime):
             "n": len(rows),
             "n_missing": 0,
         }
-        stage_io.write_judged(ctx.output, judgments, written, summary)
+        stage_io.write_judged(ctx.output, judgments, scores, summary)
 
 
 def log_probabilities(policy: Path, rows: stage_io.Rows) -> NDArray[np.float64]:

@@ -22,6 +22,8 @@ from harness.errors import UserError
 from harness.foreign import READ_BY_LOADERS
 from harness.project import models_dir, work_dir
 from harness.runtime.files import sha256_of, write_whole
+from harness.runtime.stage import fingerprint_of
+from harness.worlds.embedded import files
 from harness.worlds.instructions import weights
 
 NOT_DOWNLOADED = "not-downloaded"
@@ -112,6 +114,20 @@ def folder_of(identity: str) -> Path:
             "the run again"
         )
     return snapshot
+
+
+def resolve(identity: str) -> Path:
+    """Return the folder of any world's model, with the chat-template arguments of its identity."""
+    if files.has(identity):
+        return files.resolve(identity)
+    plain, told = without_arguments(identity)
+    if not told:
+        return folder_of(plain)
+    from harness.models.loading import with_template_arguments
+
+    out = work_dir() / "templates" / fingerprint_of(identity)[:DIGITS]
+    out.parent.mkdir(parents=True, exist_ok=True)
+    return with_template_arguments(folder_of(plain), told, out)
 
 
 def download_line(identity: str) -> str:

@@ -17,9 +17,8 @@ from harness.endpoint.access import model_of
 from harness.errors import UserError
 from harness.eva.evolving import OwnCreator, own_method, plugin_settings
 from harness.extensions import CREATORS, REWARDS
-from harness.project import work_dir
 from harness.registry.profile import INSTRUCTIONS, REWARD_JUDGE, WORLD, Profile
-from harness.registry.serving import Served, ServedRole
+from harness.registry.serving import ServedRole
 from harness.runtime.stage import Json, StageContext, fingerprint_of
 from harness.serving.engines import identity as engine_identity
 from harness.worlds import (
@@ -35,13 +34,7 @@ from harness.worlds import (
 from harness.worlds.instructions import tasks as instructions
 from harness.worlds.real import benchmarks, creator, prompts, rewards, scoring
 from harness.worlds.real.creator import RULES_VERSION, why_unusable
-from harness.worlds.real.models import (
-    DIGITS,
-    folder_of,
-    identity_of,
-    with_arguments,
-    without_arguments,
-)
+from harness.worlds.real.models import DIGITS, identity_of, with_arguments
 from harness.worlds.stage_io import read_rows
 
 if TYPE_CHECKING:
@@ -117,7 +110,7 @@ class HubWorld(World):
         self._benchmark_of = cache(partial(_benchmark_of, profile))
 
     def policy(self) -> str:
-        served = self._served("policy")
+        served = self.profile.served.get("policy")
         told = {} if served is None else served.template
         return with_arguments(self._model(self.profile.policy), told)
 
@@ -128,7 +121,7 @@ class HubWorld(World):
     def engine(self) -> Settings:
         engine = engine_identity(self.profile.engine)
         said: Settings = {"engine": engine, "dtype": self.profile.dtype}
-        served = self._served("policy")
+        served = self.profile.served.get("policy")
         return said if served is None else {**said, "max_length": served.max_length}
 
     def rewriter(self) -> Settings:
@@ -167,10 +160,6 @@ class HubWorld(World):
             **_served_as(self.profile, "scorer", benchmark.judge),
         }
 
-    def _served(self, role: ServedRole) -> Served | None:
-        serving = self.profile.serving
-        return None if serving is None else serving.roles.get(role)
-
     def _reward(self, named: str) -> str:
         return rewards.identity_of(named) if named in REWARDS else self._model(named)
 
@@ -188,7 +177,7 @@ def _benchmark_of(profile: Profile, name: str) -> str:
 
 def _served_as(profile: Profile, role: ServedRole, model: str) -> Settings:
     """Return the stage settings of a role's model if the profile serves it itself, else {}."""
-    served = None if profile.serving is None else profile.serving.roles.get(role)
+    served = profile.served.get(role)
     if served is None or served.model is None or served.name != model:
         return {}
     return {"served": {**served.numerics(), "model": identity_of(served.model)}}
@@ -209,16 +198,6 @@ def _read_topics(folder: Path) -> list[tuple[str, str]]:
 
 class HubRuntime(Runtime):
     """Loads hub models, and queries those at endpoints."""
-
-    def resolve(self, identity: str) -> Path:
-        plain, told = without_arguments(identity)
-        if not told:
-            return folder_of(plain)
-        from harness.models.loading import with_template_arguments
-
-        out = work_dir() / "templates" / fingerprint_of(identity)[:DIGITS]
-        out.parent.mkdir(parents=True, exist_ok=True)
-        return with_template_arguments(folder_of(plain), told, out)
 
     def rewards(self, identity: str, reads: Reads, dtype: str) -> Rewards:
         return rewards.load(identity, reads, dtype)

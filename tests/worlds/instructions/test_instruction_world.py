@@ -69,8 +69,10 @@ def test_a_creator_is_named_by_its_method() -> None:
         assert settings(method) == {"creator": f"{VERSION}/{method}"}
     own = settings(BY_POLICY)
     assert own == {"creator": f"{VERSION}/{BY_POLICY}", "writer": "policy@1"}
-    with pytest.raises(UserError, match="no evolving method `evol`; use one of evol_instruct"):
-        settings("evol")
+    evolver = world.InstructionsRuntime().evolver
+    for unknown in (lambda: settings("evol"), lambda: evolver({"creator": f"{VERSION}/evol"})):
+        with pytest.raises(UserError, match="no evolving method `evol`; use one of evol_instruct"):
+            unknown()
 
 
 def test_prompts_are_sorted_by_the_family_of_their_first_kind(
@@ -95,7 +97,7 @@ POOL = tasks.identity_of("prompts", 60)
 
 
 def cut(seed: int, first: int, count: int, **more: Any) -> dict[int, str]:
-    return world.InstructionsRuntime(Path).human_prompts(
+    return world.InstructionsRuntime().human_prompts(
         {"source": POOL, "seed": seed, "first": first, "count": count, **more}
     )
 
@@ -157,6 +159,7 @@ def judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def judge(benchmark: str, **settings: Any) -> Path:
         monkeypatch.setattr(tasks, "prompts", lambda part, count: asked)
+        monkeypatch.setattr(world, "resolve", Path)
         rows = [
             {
                 "prompt_id": f"{benchmark}{i:05d}",
@@ -169,7 +172,7 @@ def judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         inputs = {"answers": given(tmp_path / "answers", "answers", rows)}
         identity = tasks.identity_of(benchmark, len(ANSWERS))
         settings = {"judge": tasks.JUDGE, "benchmark": identity, **settings}
-        return run_stage(world.InstructionsRuntime(Path).judge, tmp_path / "out", settings, inputs)
+        return run_stage(world.InstructionsRuntime().judge, tmp_path / "out", settings, inputs)
 
     return judge
 

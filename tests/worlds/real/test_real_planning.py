@@ -12,10 +12,10 @@ from harness.pipeline.runs import plan_table
 from harness.registry.declared import load_tables
 from harness.registry.profile import Profile
 from harness.runtime import Plan
-from harness.worlds.lookup import resolve, runtime_of, world_of
+from harness.worlds.lookup import runtime_of, world_of
 from harness.worlds.needs import Demand
 from harness.worlds.real.benchmarks import benchmark_identity, gaps
-from harness.worlds.real.models import digest_of_folder, identity_of
+from harness.worlds.real.models import digest_of_folder, identity_of, resolve
 from harness.worlds.real.world import INSTRUCTION
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
