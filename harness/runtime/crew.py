@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import os
 import subprocess
-import time
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from multiprocessing import connection as sockets
 from pathlib import Path
 
 from harness.errors import UserError
 from harness.runtime.stage import Stage
-from harness.runtime.store import Store
-from harness.runtime.supervisor import POLL_INTERVAL_S
 from harness.runtime.worker import LAST, Message, WorkerProcess, WorkerSetup
 from harness.words import counted
 
@@ -85,13 +82,6 @@ class Crew(ABC):
     @abstractmethod
     def stop(self) -> None:
         """Stop everything at work and wait until it has ended."""
-
-
-def await_release(store: Store, stages: Iterable[Stage], limit_s: float) -> None:
-    """Wait until no process works on the stages; a terminated process may take a moment."""
-    end = time.monotonic() + limit_s
-    while time.monotonic() < end and any(store.claimed(stage.fingerprint) for stage in stages):
-        time.sleep(POLL_INTERVAL_S)
 
 
 def visible_gpus() -> list[str]:

@@ -95,28 +95,22 @@ class Engine:
 
     def run(self, plan: Plan) -> RunOutcome:
         """Compute the plan's stages that are not done; a full disk lets the running ones end."""
-        pending = plan.pending(self.store)
+        pending, outcome = plan.pending(self.store), RunOutcome()
         if not pending:
-            return RunOutcome((), {}, {})
+            return outcome
         self.store.sweep()
         schedule = Schedule(plan, pending, self.expected)
-        run: _Run | None = None
         try:
             self._crew = self._crew or self.crew()
             self._crew.check(pending)
-            run = _Run(self, schedule, self._crew)
-            run.drive()
+            _Run(self, schedule, self._crew, outcome).drive()
         except KeyboardInterrupt:
-            finished = len(run.finished) if run else 0
-            raise Interrupted(
-                f"stopped with {finished} of {len(pending)} stages computed: "
-                "run the same command again to go on from there"
-            ) from None
+            raise Interrupted.after(outcome, len(pending)) from None
         finally:
             if not self._keeps:
                 self._let_go()
             self.store.sweep()
-        return RunOutcome(tuple(run.finished), run.failed, run.skipped)
+        return outcome
 
     def crew(self) -> Crew:
         needs = self.needs or Needs(other=Need(self.threads))
@@ -155,40 +149,43 @@ class Engine:
 
 
 class _Run:
-    def __init__(self, engine: Engine, schedule: Schedule, crew: Crew) -> None:
+    """A run: what happens to its stages is told in `outcome`, and to the engine's `on_event`."""
+
+    def __init__(self, engine: Engine, schedule: Schedule, crew: Crew, outcome: RunOutcome) -> None:
         self._engine = engine
         self._store = engine.store
         self._schedule = schedule
         self._crew = crew
+        self._outcome = outcome
+        self._events: list[Event] = []
         self._attempts: Counter[Stage] = Counter()
         self._elsewhere: list[Stage] = []
         self._next_look = 0.0
         self._disk_full = False
-        self.finished: list[Stage] = []
-        self.failed: dict[Stage, str] = {}
-        self.skipped: dict[Stage, str] = {}
 
     def drive(self) -> None:
         """Hand out stages and process messages until nothing is left."""
-        events: list[Event] = []
         while True:
-            events += self._hand_out()
-            for event in events:
+            self._hand_out()
+            for event in self._events:
+                self._outcome.observe(event)
                 self._engine.on_event(event)
+            self._events.clear()
             idle = not self._crew.at_work
             if idle and not self._elsewhere:
                 if not (left := self._schedule.left):
                     return
                 self._crew.check(left)  # no room even when idle: a stage may need too much
-            events = []
             for stage, message in self._crew.wait(
                 POLL_INTERVAL_S if self._elsewhere or idle else None
             ):
-                events += self._take_in(stage, message)
-            events += self._stop()
+                self._take_in(stage, message)
+            if self._disk_full:
+                left = self._schedule.drop_all(self._crew.at_work)
+                self._elsewhere.clear()
+                self._skip(left, "not started, since the disk is full")
 
-    def _hand_out(self) -> list[Event]:
-        events: list[Event] = []
+    def _hand_out(self) -> None:
         if self._elsewhere and time.monotonic() >= self._next_look:
             # Stages that other runs have released are ready again: done, or to be computed here.
             for left in [s for s in self._elsewhere if not self._store.claimed(s.fingerprint)]:
@@ -196,13 +193,8 @@ class _Run:
                 self._schedule.put_back(left)
             self._next_look = time.monotonic() + POLL_INTERVAL_S
         while (stage := self._schedule.take(self._room())) is not None:
-            if self._store.status(stage.fingerprint) == "done":
-                events.append(self._adopt(stage))
-            elif self._store.claimed(stage.fingerprint):
-                events += self._leave(stage)
-            else:
+            if not self._is_elsewhere(stage):
                 self._crew.give(stage)
-        return events
 
     def _room(self) -> Callable[[Stage], bool]:
         """Return whether there is room for a stage; GPUs are kept for a more urgent one."""
@@ -222,38 +214,28 @@ class _Run:
 
         return lambda stage: room(stage.kind)
 
-    def _stop(self) -> list[Event]:
-        """Drop what is left if the disk is full."""
-        if not self._disk_full:
-            return []
-        left = self._schedule.drop_all(self._crew.at_work)
-        self._elsewhere.clear()
-        return self._skip(left, "not started, since the disk is full")
-
-    def _take_in(self, stage: Stage, message: Message) -> list[Event]:
+    def _take_in(self, stage: Stage, message: Message) -> None:
         match message["event"]:
             case "started":
-                return [StageStarted(stage)]
+                self._events.append(StageStarted(stage))
             case "progress":
                 said = (message["step"], message["metrics"], message.get("last"))
-                return [StageProgress(stage, *said)]
+                self._events.append(StageProgress(stage, *said))
             case "finished":
-                return [self._finish(stage, message["wall_s"])]
+                self._finish(stage, message["wall_s"])
             case "elsewhere":
-                return self._leave(stage)
+                self._leave(stage)
             case "died":
-                return self._handle_worker_exit(stage, message)
+                self._handle_worker_exit(stage, message)
             case _:
                 self._disk_full = self._disk_full or message["disk_full"]
-                return self._fail(stage, message["reason"], message["traceback"])
+                self._fail(stage, message["reason"], message["traceback"])
 
-    def _handle_worker_exit(self, stage: Stage, message: Message) -> list[Event]:
+    def _handle_worker_exit(self, stage: Stage, message: Message) -> None:
         """Settle a stage whose worker died, possibly after storing its output."""
+        if self._is_elsewhere(stage):
+            return
         reason = message["reason"]
-        if self._store.status(stage.fingerprint) == "done":
-            return [self._adopt(stage)]
-        if self._store.claimed(stage.fingerprint):
-            return self._leave(stage)
         for folder in (self._store.root, self._engine.log_dir):
             if full := disk_full(f"computing {stage.title}", folder):
                 self._disk_full, reason = True, str(full)
@@ -262,32 +244,38 @@ class _Run:
             self._attempts[stage] += 1
             if self._attempts[stage] < _ATTEMPTS:
                 self._schedule.put_back(stage)
-                return []
-        return self._fail(stage, reason, message["traceback"])
+                return
+        self._fail(stage, reason, message["traceback"])
 
-    def _leave(self, stage: Stage) -> list[Event]:
+    def _is_elsewhere(self, stage: Stage) -> bool:
+        """Settle a stage that is in the store, whoever computed it, and leave one that is claimed.
+
+        Return whether it was either.
+        """
+        if self._store.status(stage.fingerprint) == "done":
+            self._finish(stage, self._store.manifest(stage.fingerprint)["wall_s"])
+        elif self._store.claimed(stage.fingerprint):
+            self._leave(stage)
+        else:
+            return False
+        return True
+
+    def _leave(self, stage: Stage) -> None:
         self._elsewhere.append(stage)
-        return [StageElsewhere(stage)]
+        self._events.append(StageElsewhere(stage))
 
-    def _adopt(self, stage: Stage) -> Event:
-        """Settle a stage that is already in the store, whoever computed it."""
-        return self._finish(stage, self._store.manifest(stage.fingerprint)["wall_s"])
-
-    def _finish(self, stage: Stage, wall_s: float) -> Event:
+    def _finish(self, stage: Stage, wall_s: float) -> None:
         self._schedule.finish(stage)
-        self.finished.append(stage)
-        return StageFinished(stage, wall_s)
+        self._events.append(StageFinished(stage, wall_s))
 
-    def _fail(self, stage: Stage, reason: str, text: str) -> list[Event]:
+    def _fail(self, stage: Stage, reason: str, text: str) -> None:
         try:
             self._store.record_failure(stage, reason, text)
         except StoreError as error:
             if not (self._disk_full and isinstance(error, DiskFullError)):  # already the reason
                 reason = f"{reason} (not recorded: {error})"
-        self.failed[stage] = reason
-        dropped = self._schedule.fail(stage)
-        return [StageFailed(stage, reason), *self._skip(dropped, f"needs {stage.title}")]
+        self._events.append(StageFailed(stage, reason))
+        self._skip(self._schedule.fail(stage), f"needs {stage.title}")
 
-    def _skip(self, stages: list[Stage], because: str) -> list[Event]:
-        self.skipped.update(dict.fromkeys(stages, because))
-        return [StageSkipped(stage, because) for stage in stages]
+    def _skip(self, stages: list[Stage], because: str) -> None:
+        self._events += [StageSkipped(stage, because) for stage in stages]

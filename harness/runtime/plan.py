@@ -11,8 +11,8 @@ from __future__ import annotations
 import time
 from bisect import insort
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import TypeAlias
+from dataclasses import dataclass, field
+from typing import Self, TypeAlias
 
 from harness.errors import HarnessError
 from harness.runtime.stage import Stage
@@ -201,23 +201,39 @@ Event: TypeAlias = (
 )
 
 
-@dataclass(frozen=True)
+@dataclass
 class RunOutcome:
     """What finished (here or in another run), what failed and was skipped, and why."""
 
-    finished: tuple[Stage, ...]
-    failed: Mapping[Stage, str]
-    skipped: Mapping[Stage, str]
+    finished: list[Stage] = field(default_factory=list)
+    failed: dict[Stage, str] = field(default_factory=dict)
+    skipped: dict[Stage, str] = field(default_factory=dict)
 
     @property
     def ok(self) -> bool:
         return not self.failed and not self.skipped
+
+    def observe(self, event: Event) -> None:
+        match event:
+            case StageFinished(stage):
+                self.finished.append(stage)
+            case StageFailed(stage, reason):
+                self.failed[stage] = reason
+            case StageSkipped(stage, because):
+                self.skipped[stage] = because
 
 
 class Interrupted(HarnessError):
     """The user stopped the run (exit code 130, as in a shell after Ctrl-C)."""
 
     exit_code = 130
+
+    @classmethod
+    def after(cls, outcome: RunOutcome, stages: int) -> Self:
+        return cls(
+            f"stopped with {len(outcome.finished)} of {stages} stages computed: "
+            "run the same command again to go on from there"
+        )
 
 
 _FEWEST_STEPS = 3

@@ -22,7 +22,7 @@ from typing import Any, TypedDict
 from harness.errors import HarnessError, UserError
 from harness.project import PACKAGE, work_dir
 from harness.quiet import SECRETS, silence, worker_environment
-from harness.runtime.crew import Crew, Need, Needs, await_release, visible_gpus
+from harness.runtime.crew import Crew, Need, Needs, visible_gpus
 from harness.runtime.manifest import available_cores, code_digest
 from harness.runtime.stage import Stage, StageRecord
 from harness.runtime.store import Store
@@ -114,7 +114,10 @@ class RayCrew(Crew):
         with suppress(ray.exceptions.RayError):
             for task in tasks:
                 ray.cancel(task, force=True)
-            await_release(self._store, tasks.values(), _END_S)
+            # A canceled task may take a moment to let go of its stage.
+            end, stages = time.monotonic() + _END_S, [it.fingerprint for it in tasks.values()]
+            while time.monotonic() < end and any(map(self._store.claimed, stages)):
+                time.sleep(POLL_INTERVAL_S)
         if self._own:
             ray.shutdown()
 

@@ -17,7 +17,7 @@ from harness.errors import HarnessError
 from harness.pipeline.factory import Turn, Turns
 from harness.registry.serving import ServedRole, Serving, variable
 from harness.runtime import Event, RunOutcome, Stage, Store
-from harness.runtime.plan import Awaited, Interrupted, StageFailed, StageFinished, StageSkipped
+from harness.runtime.plan import Awaited, Interrupted, StageFailed, StageSkipped
 from harness.runtime.stage import fingerprint_of
 from harness.serving.engines import identity
 from harness.serving.servers import Policy, Servers
@@ -46,9 +46,7 @@ class ServedRun:
     logs: Path
     compute: Compute
     on_event: Observe
-    finished: list[Stage] = field(default_factory=list)
-    failed: dict[Stage, str] = field(default_factory=dict)
-    skipped: dict[Stage, str] = field(default_factory=dict)
+    outcome: RunOutcome = field(default_factory=RunOutcome)
 
     @property
     def serving(self) -> Serving:
@@ -65,11 +63,8 @@ class ServedRun:
                 for turn in self.turns.order(stages):
                     self._take(turn, servers)
         except (KeyboardInterrupt, Interrupted):
-            raise Interrupted(
-                f"stopped with {len(self.finished)} of {len(stages)} stages computed: "
-                "run the same command again to go on from there"
-            ) from None
-        return RunOutcome(tuple(self.finished), self.failed, self.skipped)
+            raise Interrupted.after(self.outcome, len(stages)) from None
+        return self.outcome
 
     def _take(self, turn: Turn, servers: Servers) -> None:
         """Compute the stages of a turn, skipping those that depend on a failed one."""
@@ -91,7 +86,7 @@ class ServedRun:
                 else:
                     self._observe(event)
 
-            outcome = RunOutcome((), {}, {})
+            outcome = RunOutcome()
             try:
                 with self._served(turn, servers):
                     outcome = self.compute(ready, observe)
@@ -114,17 +109,12 @@ class ServedRun:
 
     def _kept_from(self, stage: Stage) -> str | None:
         """Return why a stage is skipped, or None if it is not."""
-        lost = (s for s in stage.inputs.values() if s in self.failed or s in self.skipped)
-        found = next(lost, None)
+        lost = self.outcome.failed | self.outcome.skipped
+        found = next((needed for needed in stage.inputs.values() if needed in lost), None)
         return None if found is None else f"needs {found.title}"
 
     def _observe(self, event: Event) -> None:
-        if isinstance(event, StageFinished):
-            self.finished.append(event.stage)
-        elif isinstance(event, StageFailed):
-            self.failed[event.stage] = event.reason
-        elif isinstance(event, StageSkipped):
-            self.skipped[event.stage] = event.because
+        self.outcome.observe(event)
         self.on_event(event)
 
     @contextmanager

@@ -54,7 +54,7 @@ def test_a_shared_stage_is_computed_once_and_a_full_store_computes_nothing(tmp_p
     assert sum(isinstance(event, StageStarted) for event in events) == 4
     assert sum(isinstance(event, StageFinished) for event in events) == 4
     again = run(tmp_path, diamond())
-    assert again == RunOutcome((), {}, {})
+    assert again == RunOutcome()
     run(tmp_path / "alone", diamond(), jobs=1)
     assert outputs(tmp_path / "alone") == outputs(tmp_path) != {}
 
@@ -95,7 +95,7 @@ def test_a_failure_costs_its_dependants_only_and_is_tried_again(tmp_path: Path) 
     needs_bad, apart = toy("total", bad["raises"]), toy("draw", number=1)
     events: list[Event] = []
     outcome = run(tmp_path, [needs_bad, *bad.values(), apart], on_event=events.append)
-    assert outcome.finished == (apart,)
+    assert outcome.finished == [apart]
     assert outcome.failed == {
         bad["raises"]: "ValueError: the loss is not a number",
         bad["refuses"]: "the model is not there: build it first",
@@ -148,7 +148,7 @@ def test_a_disk_that_is_full_indeed_ends_the_run_with_its_name(
     assert reason.count("the disk is full") == 1
     assert set(outcome.skipped) == {*targets, targets[0].inputs["input0"]}
     assert set(outcome.skipped.values()) >= {"not started, since the disk is full"}
-    assert outcome.finished == ()
+    assert outcome.finished == []
     assert leftovers(small_disk) == []
     assert Store(small_disk / "store").status(before.fingerprint) == "done"
     (small_disk / "filler").unlink(missing_ok=True)

@@ -49,10 +49,10 @@ def test_workers_find_the_server_as_they_find_an_endpoint(profile: Profile, tmp_
         seen.append({k: v for k, v in os.environ.items() if k.startswith("HARNESS_CREATOR_")})
         for stage in stages:
             observe(StageFinished(stage, 1.0))
-        return RunOutcome(tuple(stages), {}, {})
+        return RunOutcome([*stages])
 
     outcome = turning_of(profile, tmp_path, compute, []).run([EVOLVES, AFTER])
-    assert outcome.finished == (EVOLVES, AFTER)
+    assert outcome.finished == [EVOLVES, AFTER]
     asking, after = seen
     assert asking["HARNESS_CREATOR_URL"].startswith("http://127.0.0.1:")
     assert (asking["HARNESS_CREATOR_CONCURRENCY"], asking["HARNESS_CREATOR_PRICE"]) == ("32", "0,0")
@@ -76,10 +76,10 @@ def test_a_turn_whose_server_dies_is_taken_once_more(
                 if "api_server" in " ".join(process.cmdline()):
                     process.kill()
             observe(StageFailed(stages[0], "it did not answer"))
-            return RunOutcome((), {stages[0]: "it did not answer"}, {})
+            return RunOutcome(failed={stages[0]: "it did not answer"})
         for stage in stages:
             observe(StageFinished(stage, 1.0))
-        return RunOutcome(tuple(stages), {}, {})
+        return RunOutcome([*stages])
 
     outcome = turning_of(profile, tmp_path, compute, told).run([EVOLVES, AFTER])
     failed = [event for event in told if isinstance(event, StageFailed)]

@@ -79,11 +79,11 @@ class InlineEngine:
         done: list[Stage] = []
         for stage in plan.pending(self.store):
             if self.fails(stage):
-                return RunOutcome(tuple(done), {stage: "the toy is broken"}, {})
+                return RunOutcome(done, {stage: "the toy is broken"})
             compute(self.store, stage)
             done.append(stage)
         self.computed += done
-        return RunOutcome(tuple(done), {}, {})
+        return RunOutcome(done)
 
 
 def compute(store: Store, stage: Stage) -> None:
