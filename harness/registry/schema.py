@@ -357,14 +357,10 @@ class Table(Strict):
 
     def recipes(self, row: Row) -> Mapping[str, Recipe]:
         """Return a row's distinct recipes by run id, in column order."""
-        # Either one run for all columns, or one named by each column.
-        columns = self.columns if row.run is None else self.columns[-1:]
-        return {row.run_id(column): self.recipe_of(row, column) for column in columns}
+        return {row.run_id(column): self.recipe_of(row, column) for column in self.columns}
 
     def read_of(self, row: Row, run_id: str) -> tuple[Column, ...]:
         """Return the columns whose cells in a row belong to a run."""
-        if row.run is not None:
-            return self.columns
         return tuple(column for column in self.columns if row.run_id(column) == run_id)
 
     def paper_gain(self, row: Row, column: Column) -> float | None:
