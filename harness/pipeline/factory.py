@@ -13,7 +13,6 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from harness.errors import UserError
 from harness.registry.profile import REWARD_JUDGE, Profile
 from harness.registry.recipe import RewardRole, small
 from harness.registry.serving import ServedRole, variable
@@ -203,21 +202,12 @@ class StageFactory:
         self.profile = world.profile
         # Cached: they read files and look up engines.
         self.creator = cache(world.creator)
-        self._prompts = cache(self._prompts_of)
+        self._human_prompts = cache(world.prompts.identity)
 
     @cached_property
     def engine(self) -> dict[str, Json]:
         """The settings that identify the engine behind the policy's answers."""
         return self.world.engine()
-
-    def _prompts_of(self, matched: bool) -> dict[str, Json]:
-        source = self.world.prompts
-        found = source.matched() if matched else source.identity()
-        if found is None:
-            raise UserError(
-                f"the profile `{self.profile.name}` has no prompts matched to the hard benchmark"
-            )
-        return found
 
     def new_prompts(self, arm: str, seed: int, first: int, size: int) -> dict[str, Json]:
         """Return the settings of a `prompts` stage; `first` and `size` are in multiples of x."""
@@ -225,7 +215,8 @@ class StageFactory:
         cut: dict[str, Json] = {"seed": seed, "first": first * x, "count": size * x}
         if arm == "off_target":
             cut |= {"off_target": self.world.prompts.off_target(), "on_target": x}
-        return self._prompts(arm == "matched") | cut
+        own = self.world.prompts.matched() if arm == "matched" else self._human_prompts()
+        return own | cut
 
     def with_policy(self, settings: dict[str, Json], policy: Stage | None) -> dict[str, Stage]:
         """Return the policy as an input; if it is None, add θ0 to the settings instead."""

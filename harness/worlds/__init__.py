@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
+from harness.errors import UserError
 from harness.runtime.stage import Json, StageContext
 
 if TYPE_CHECKING:
@@ -70,12 +71,13 @@ class Topics:
 class Prompts(Protocol):
     def identity(self) -> Settings: ...
 
-    def matched(self) -> Settings | None:
+    def matched(self) -> Settings:
         """Return what identifies prompts matched to the hard benchmark's skills, a control."""
-        return None
+        raise UserError("the prompts of this profile have none matched to the hard benchmark")
 
     def off_target(self) -> str:
         """Return the identity of prompts that can hardly help on the hard benchmark, a control."""
+        raise UserError("the prompts of this profile have none that are off target")
 
     def topics(self) -> Topics | None: ...
 

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, cast
 
 from harness.endpoint.access import model_of
@@ -133,12 +132,8 @@ def answering(ctx: StageContext) -> Iterator[Ask]:
     if "engine" not in ctx.settings:
         yield Ask(ctx)
         return
-    with ExitStack() as stack:
-        if ctx.unfinished is None:
-            keep = Path(stack.enter_context(TemporaryDirectory()))
-        else:
-            keep = stack.enter_context(held(ctx.unfinished))
-        solver = stack.enter_context(_solver(ctx, keep))
+    assert ctx.unfinished is not None
+    with held(ctx.unfinished) as keep, _solver(ctx, keep) as solver:
         yield Ask(ctx, solver)
         said = {name: ctx.settings[name] for name in ("engine", "dtype")}
         counts = {

@@ -43,9 +43,7 @@ class EmbeddedPrompts(Prompts):
     def identity(self) -> Settings:
         return {"source": files.card().identity("prompts")}
 
-    def matched(self) -> Settings | None:
-        if self.profile.prompts.matched != WORLD:
-            return None
+    def matched(self) -> Settings:
         return {"source": files.card().identity("matched"), "matched": True}
 
     def off_target(self) -> str:

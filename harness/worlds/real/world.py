@@ -61,9 +61,6 @@ class HubPrompts(Prompts):
         cut: Settings = {"x": self.profile.x, "pieces": self.profile.prompts.available}
         return {**prompts.pool_settings(self.profile.prompts), **cut}
 
-    def off_target(self) -> str:
-        raise UserError(f"`{self.profile.prompts.source}` has no prompts that are off target")
-
     def topics(self) -> Topics | None:
         scorer = self.profile.creator.scorer
         if scorer is None:

@@ -59,7 +59,8 @@ def test_the_pool_is_as_many_x_as_the_profile_says(laptop: Profile) -> None:
     count = laptop.x * laptop.prompts.available
     assert own.identity() == {"source": tasks.identity_of("prompts", count)}
     assert tasks.texts_of(own.off_target()) == prompts("off_target", count)
-    assert own.matched() is None
+    with pytest.raises(UserError, match="none matched to the hard benchmark"):
+        own.matched()
     assert own.shown_word("river") == "river"
 
 
