@@ -370,12 +370,14 @@ def test_an_evolving_method_of_ones_own_rewrites(tmp_path: Path) -> None:
 def test_an_evolving_method_that_asks_needs_a_model(
     here: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The embedded world has none; at an endpoint its rewrites are looked at."""
+    """The project's own worlds have none; at an endpoint its rewrites are looked at."""
     own = table(tmp_path, "harder_table", "creator: {method: harder}")
     mine = plugin(tmp_path, CREATOR.format(version="1"))
-    done = here("--plugin", str(mine), "plan", str(own))
-    assert done.exit_code == 2
-    assert "`micro` has no model for the evolving method `harder` to ask" in done.stderr
+    for profile in ("micro", "laptop"):
+        done = here("--plugin", str(mine), "plan", str(own), "--profile", profile)
+        assert done.exit_code == 2
+        words = f"`{profile}` has no model for the evolving method `harder` to ask"
+        assert words in " ".join(done.stderr.split())
     stages = harness.load(str(own), "paper", seeds=[0]).plan().stages
     (settings,) = (stage.settings for stage in stages if stage.kind == "evolve")
     assert settings["shape"] == "independent"

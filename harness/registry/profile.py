@@ -317,7 +317,7 @@ def unsupported(recipe: Recipe, columns: Iterable[Column], profile: Profile) -> 
     reasons += [
         f"{name} has no model for the evolving method `{method}` to ask"
         for method, added in own.items()
-        if added.options["asks"] and profile.creator.source == WORLD
+        if added.options["asks"] and profile.creator.source in (WORLD, INSTRUCTIONS)
     ]
     if not recipe.is_online:
         controls = ("matched", "off_target")

@@ -15,7 +15,7 @@ import numpy as np
 
 from harness import worlds
 from harness.errors import HarnessError, UserError
-from harness.eva.evolving import OwnCreator, own_method
+from harness.eva.evolving import OwnCreator, own_method, plugin_settings
 from harness.registry.profile import Profile
 from harness.runtime.stage import Json, StageContext
 from harness.worlds import NO_TOPIC, Evolver, Item, Settings, Topics, stage_io
@@ -66,10 +66,12 @@ class Prompts(worlds.Prompts):
 
 
 def creator_settings(policy: Callable[[], str], method: str) -> Settings:
-    """Return the settings of rewriting by rule, or by the base policy."""
-    _check_method(method)
+    """Return the settings of rewriting by rule, by the base policy, or by a plug-in's method."""
+    plugin = plugin_settings(method)
+    if not plugin:
+        _check_method(method)
     own: Settings = {"writer": policy()} if method == BY_POLICY else {}
-    return {"creator": f"{VERSION}/{method}", **own}
+    return {"creator": f"{VERSION}/{method}", **own, **plugin}
 
 
 def _check_method(method: str) -> None:

@@ -11,6 +11,7 @@ import torch
 from staging import given, read_json, run_stage, scores_in
 from tiny_gemma import build_tiny_gemma
 
+import harness
 from harness.errors import HarnessError, UserError
 from harness.models.loading import tokenize
 from harness.models.policy import load_policy
@@ -74,6 +75,18 @@ def test_a_creator_is_named_by_its_method() -> None:
     for unknown in (lambda: settings("evol"), lambda: evolver({"creator": f"{VERSION}/evol"})):
         with pytest.raises(UserError, match="no evolving method `evol`; use one of evol_instruct"):
             unknown()
+
+
+def test_a_method_of_a_plugin_is_named_with_its_version(registries: None) -> None:
+    """Its rewrites are held to the rules of this world."""
+    asked, rewrite = prompts("prompts", 2)
+    harness.creator("other", version="3")(lambda prompt, rng: rewrite)
+    settings = world.creator_settings(lambda: "policy@1", "other")
+    plugin = {"name": __name__, "version": "3"}
+    assert settings == {"creator": f"{VERSION}/other", "creator_plugin": plugin}
+    creator = world.InstructionsRuntime().evolver(settings).creator
+    made = [creator.rewrite(text, np.random.default_rng(0)) for text in (asked, rewrite)]
+    assert [(it.prompt, it.reason) for it in made] == [(rewrite, None), (None, "unchanged")]
 
 
 def test_prompts_are_sorted_by_the_family_of_their_first_kind(
