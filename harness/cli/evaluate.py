@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -118,12 +117,11 @@ def command_of(name: str) -> Callable[..., None]:
                 raise UserError(
                     "`--calibrate` measures a judge; name it with --judge, and no --answers"
                 )
-            with _progress() as progress:
-                done = partial(progress, "verdicts")
+            with _progress("verdicts") as done:
                 found = evaluating.calibrate(name, judge, judgments, budget_usd, done)
             emit(found, as_json, lambda found: [unbroken(f"{found.judge}: {found.text}")])
             return
-        with _progress() as progress:
+        with _progress("judgments") as progress:
             evaluated = evaluating.evaluate(
                 name,
                 answers=answers,
@@ -167,9 +165,9 @@ def fetch(benchmarks: BenchmarksArgument = None, as_json: common.JsonOption = Fa
 
 
 @contextmanager
-def _progress() -> Iterator[Callable[[str, int, int], None]]:
+def _progress(what: str) -> Iterator[Callable[[int, int], None]]:
     with common.watching() as show:
-        yield lambda what, count, total: show(f"{count} of {total} {what}")
+        yield lambda count, total: show(f"{count} of {total} {what}")
 
 
 def _scores(found: Sequence[Evaluation]) -> Iterator[Any]:

@@ -12,14 +12,13 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from harness.endpoint.access import model_of
 from harness.endpoint.budget import Ledger, Spending, check_budget
-from harness.endpoint.client import ServedModel, cost_of, estimate, work_through
+from harness.endpoint.client import Done, ServedModel, cost_of, estimate, work_through
 from harness.endpoint.prices import price_list
 from harness.endpoint.request import ChatRequest, Message
 from harness.errors import UserError
@@ -47,9 +46,6 @@ CALIBRATED_ON = "alpaca_eval"
 
 Say = Callable[[str], None]
 
-Progress = Callable[[str, int, int], None]
-"""Called with what is counted (`judgments`), the number done and the total."""
-
 
 def _ignore(*_: object) -> None: ...
 
@@ -74,7 +70,7 @@ def evaluate(
     data: Path | None = None,
     budget_usd: float | None = None,
     say: Say = _ignore,
-    progress: Progress = _ignore,
+    progress: Done = _ignore,
 ) -> scores.Evaluated:
     """Have a judge judge answers to a benchmark, or score published judgments."""
     check_budget(budget_usd)
@@ -126,10 +122,10 @@ def judge_answers(
     answers: Answers,
     judge: ServedModel | RewardJudge,
     root: Path,
-    progress: Progress = _ignore,
+    progress: Done = _ignore,
 ) -> scores.Evaluation:
     """Judge answers, score the judgments, and keep both in the evaluation's folder."""
-    found, records = benchmark.judge(answers, judge, partial(progress, "judgments"))
+    found, records = benchmark.judge(answers, judge, progress)
     folder = _folder(root, benchmark, answers, judge)
     scores.write_lines(folder / scores.JUDGMENTS, records)
     said = {prompt_id: answer.turns for prompt_id, answer in answers.by_prompt.items()}
@@ -233,7 +229,7 @@ def calibrate(
     judge: str,
     judgments: Path | None = None,
     budget_usd: float | None = None,
-    done: Callable[[int, int], None] = _ignore,
+    done: Done = _ignore,
 ) -> Calibration:
     """Have a judge compare published answers, and save its agreement with published judgments."""
     check_budget(budget_usd)
@@ -265,9 +261,7 @@ def _by_reward(judge: RewardJudge, comparisons: list[Annotation]) -> tuple[str, 
     return judge.model.removeprefix(REWARD_JUDGE), [(share, share) for share in shares]
 
 
-def _asked(
-    judge: ServedModel, comparisons: list[Annotation], done: Callable[[int, int], None]
-) -> tuple[str, Verdicts]:
+def _asked(judge: ServedModel, comparisons: list[Annotation], done: Done) -> tuple[str, Verdicts]:
     judge.client.endpoint.check_key(variable("judge", "URL"))
 
     def verdict(item: tuple[Annotation, bool]) -> float | None:
