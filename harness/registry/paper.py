@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field
@@ -70,5 +69,5 @@ class Paper(Strict):
 
 
 @functools.cache
-def the_paper(path: Path | None = None) -> Paper:
-    return read_declared(path or project_root() / "experiments" / "paper.yaml", Paper, "a paper")[1]
+def the_paper() -> Paper:
+    return read_declared(project_root() / "experiments" / "paper.yaml", Paper, "a paper")[1]

@@ -384,15 +384,20 @@ def table_unsupported(
     if rows is None and (table.controls or profile.columns):
         each = [table_unsupported(table, profile, [row]) for row in table.rows]
         return [] if not all(each) else each[0]
+    shown = table.rows if rows is None else rows
     reasons = [
         reason
-        for row in (table.rows if rows is None else rows)
+        for row in shown
         for run_id, recipe in table.recipes(row).items()
         for reason in unsupported(recipe, table.read_of(row, run_id), profile)
     ]
-    if profile.columns and any(row.kind == "prompts" for row in rows or table.rows):
+    if profile.columns and any(row.kind == "prompts" for row in shown):
         reasons.append(f"`{profile.name}` scores answers and no prompts")
-    return list(dict.fromkeys(reasons + _study_unsupported(table, profile, rows)))
+    studies = table.reward_model_study is not None and any(map(table.training_of, shown))
+    if studies and not profile.in_embedded_world:
+        lacks = "no held-out pairs and no oracle to measure reward models with"
+        reasons.append(f"`{profile.name}` has {lacks}")
+    return list(dict.fromkeys(reasons))
 
 
 def lacking_rows(table: Table, profile: Profile) -> dict[str, str]:
@@ -404,16 +409,6 @@ def lacking_rows(table: Table, profile: Profile) -> dict[str, str]:
         for row in table.rows
         if (reasons := own[row.id] or own.get(row.baseline or "", []))
     }
-
-
-def _study_unsupported(table: Table, profile: Profile, rows: Sequence[Row] | None) -> list[str]:
-    """Return why a profile cannot measure reward models, for a table that studies them."""
-    if table.reward_model_study is None or profile.in_embedded_world:
-        return []
-    recipes = [table.recipe_of(row, table.columns[0]) for row in rows or table.rows]
-    if all(recipe.is_base for recipe in recipes):
-        return []
-    return [f"`{profile.name}` has no held-out pairs and no oracle to measure reward models with"]
 
 
 def roles_of(recipe: Recipe) -> list[RewardRole]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, ClassVar, Final, Protocol
 
 from harness.errors import UserError
 from harness.runtime.stage import Json, StageContext
@@ -92,9 +92,8 @@ class World(Protocol):
     creator: Callable[[str], Settings]
     """Returns what identifies the creator with an evolving method."""
 
-    @property
-    def has_validation_prompts(self) -> bool:
-        """Whether it has prompts outside all benchmarks, with an oracle to score answers."""
+    has_validation_prompts: ClassVar[bool] = False
+    """Whether it has prompts outside all benchmarks, with an oracle to score answers."""
 
     def policy(self) -> str: ...
 

@@ -44,19 +44,12 @@ class Missing(Strict):
     def line(self) -> str:
         return f"{self.what}: {self.why}" + (f"; {self.do}" if self.do else "")
 
-    @property
-    def is_downloaded(self) -> bool:
-        return self.what.partition(" ")[0] in ("model", "prompts", "benchmark")
-
     @classmethod
     def because(cls, what: str, error: HarnessError) -> Missing:
         """Build one from a message of the form `problem; what to do`."""
         why, _, do = str(error).partition("; ")
         return cls(what=what, why=why, do=do)
 
-
-MODELS = ("policy", "reward_model", "ranker")
-"""Stage settings that are model identities."""
 
 Settings = Mapping[str, Json]
 
@@ -143,7 +136,8 @@ class Demand:
 
 def _models_of(stage: Stage) -> Iterator[str]:
     """Yield the hub's models that a stage loads."""
-    named = [str(stage.settings.get(setting) or "") for setting in MODELS]
+    settings = ("policy", "reward_model", "ranker")
+    named = [str(stage.settings.get(setting) or "") for setting in settings]
     judge = str(stage.settings.get("judge", ""))
     named += [judge.removeprefix(REWARD_JUDGE)] if judge.startswith(REWARD_JUDGE) else []
     for name in named:
@@ -173,7 +167,7 @@ def refuse_missing(
 
 def to_download(missing: Iterable[Missing], profile: str, name: str | None) -> str:
     """Return a line with the command that downloads what is missing; empty if nothing can be."""
-    if not any(it.is_downloaded for it in missing):
+    if not any(it.what.startswith(("model ", "prompts", "benchmark ")) for it in missing):
         return ""
     asked = f"{name or ''} --profile {profile}".lstrip()
     return f"\nDownload models, prompts and benchmarks: harness download {asked}"

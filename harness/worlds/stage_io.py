@@ -64,9 +64,12 @@ SCORE_SCHEMA = schema_of("prompt_id", "column", ("value", REAL))
 """Columns of `scores.parquet`, which may have no rows."""
 
 
-def read_prompts(folder: Path) -> Rows:
-    """Read prompts with their lineage from the folder of any stage that produces them."""
-    for name in ("prompts.parquet", "selected.parquet", "pairs.parquet"):
+PROMPT_FILES = ("prompts.parquet", "selected.parquet", "pairs.parquet")
+
+
+def read_prompts(folder: Path, files: Sequence[str] = PROMPT_FILES) -> Rows:
+    """Read prompts with their lineage from the folder of any stage: the first of `files` there."""
+    for name in files:
         if (folder / name).exists():
             return read_rows(folder / name)
     raise FileNotFoundError(f"no prompts in {folder}")
@@ -74,9 +77,7 @@ def read_prompts(folder: Path) -> Rows:
 
 def read_topics(folder: Path, topic_of: Callable[[str], str]) -> list[tuple[str, str]]:
     """Return the id and topic of each prompt in the folder of a stage that has prompts."""
-    written = (folder / name for name in ("completions.parquet", "trained.parquet"))
-    file = next((path for path in written if path.exists()), None)
-    rows = read_prompts(folder) if file is None else read_rows(file)
+    rows = read_prompts(folder, ("completions.parquet", "trained.parquet", *PROMPT_FILES))
     return [(row["prompt_id"], topic_of(row["prompt"])) for row in rows]
 
 

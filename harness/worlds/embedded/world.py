@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from harness.errors import HarnessError
@@ -50,11 +51,8 @@ class EmbeddedPrompts(Prompts):
         return files.card().identity("off_target")
 
     def topics(self) -> Topics | None:
-        return Topics(
-            CATEGORIES,
-            None,
-            lambda folder: stage_io.read_topics(folder, category_of_first_operation),
-        )
+        read = partial(stage_io.read_topics, topic_of=category_of_first_operation)
+        return Topics(CATEGORIES, None, read)
 
     def shown_word(self, word: str) -> str:
         """Mask single characters, which are list items here but ordinary words elsewhere."""

@@ -45,6 +45,17 @@ _NAME = re.compile(r"(?!\.)[\w.-]+/(?!\.)[\w.-]+")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
+def place_of(model: str) -> Path | None:
+    """Return a model's folder on this machine, or None; no weights are read."""
+    if model.partition("@")[0] == weights.NAME:
+        return weights.gguf_file()
+    name, pinned = _parted(model)
+    folder = models_dir() / name
+    if pinned is None and _complete(folder):
+        return folder
+    return _snapshot(name, pinned)
+
+
 def identity_of(model: str) -> str:
     """Return the identity, `owner/name@REVISION`, of a model named as in profiles."""
     if model.partition("@")[0] == weights.NAME:
@@ -52,12 +63,11 @@ def identity_of(model: str) -> str:
     name, pinned = _parted(model)
     if pinned is not None:
         return f"{name}@{pinned}"
-    folder = models_dir() / name
-    if _complete(folder):
-        return f"{name}@{LOCAL}{digest_of_folder(folder)[:DIGITS]}"
-    snapshot = _snapshot(name, None)
+    place, own = place_of(model), models_dir() / name
+    if place == own:
+        return f"{name}@{LOCAL}{digest_of_folder(own)[:DIGITS]}"
     # The cache names a snapshot's folder after its commit.
-    return f"{name}@{NOT_DOWNLOADED if snapshot is None else snapshot.name}"
+    return f"{name}@{NOT_DOWNLOADED if place is None else place.name}"
 
 
 def with_arguments(identity: str, arguments: Mapping[str, bool | int | float | str]) -> str:
@@ -75,17 +85,6 @@ def without_arguments(identity: str) -> tuple[str, dict[str, Any]]:
 def policy_name(settings: Mapping[str, Any], trained: str | None) -> str:
     """Return a policy's name in requests: from the stage that trained it, or its hub name."""
     return f"policy-{trained[:12]}" if trained else str(settings["policy"]).partition("@")[0]
-
-
-def place_of(model: str) -> Path | None:
-    """Return a model's folder on this machine, or None; no weights are read."""
-    if model.partition("@")[0] == weights.NAME:
-        return weights.gguf_file()
-    name, pinned = _parted(model)
-    folder = models_dir() / name
-    if pinned is None and _complete(folder):
-        return folder
-    return _snapshot(name, pinned)
 
 
 def folder_of(identity: str) -> Path:

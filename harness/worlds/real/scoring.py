@@ -210,27 +210,29 @@ TOPIC_SCHEMA = stage_io.schema_of("prompt_id", "topic")
 """Columns of `topics.parquet`; `topic` is null for a prompt without one."""
 
 
-def rate_prompts(ctx: StageContext) -> None:
-    """Have a model score prompts; writes `scores.parquet` and `summary.json`."""
+@stage_io.writes("scores", stage_io.SCORE_SCHEMA)
+def rate_prompts(ctx: StageContext) -> stage_io.Result:
+    """Have a model score prompts."""
+    asked, summary = _asked(ctx, SCORES)
     rows = [
         {"prompt_id": prompt_id, "column": column, "value": float(value)}
-        for column, prompt_id, value in _asked(ctx, SCORES)
+        for column, prompt_id, value in asked
         if value is not None
     ]
-    stage_io.write_rows(ctx.output / "scores.parquet", rows, stage_io.SCORE_SCHEMA)
+    return rows, summary
 
 
-def topics_stage(ctx: StageContext) -> None:
-    """Have a model sort prompts by topic; writes `topics.parquet` and `summary.json`."""
-    asked = _asked(ctx, {"topic": TOPIC})
-    rows = [{"prompt_id": prompt_id, "topic": topic} for _, prompt_id, topic in asked]
-    stage_io.write_rows(ctx.output / "topics.parquet", rows, TOPIC_SCHEMA)
+@stage_io.writes("topics", TOPIC_SCHEMA)
+def topics_stage(ctx: StageContext) -> stage_io.Result:
+    """Have a model sort prompts by topic."""
+    asked, summary = _asked(ctx, {"topic": TOPIC})
+    return [{"prompt_id": prompt_id, "topic": topic} for _, prompt_id, topic in asked], summary
 
 
 def _asked(
     ctx: StageContext, questions: Mapping[str, PromptQuestion[Any]]
-) -> list[tuple[str, str, Any]]:
-    """Ask about a stage's prompts; return (question, prompt id, value), and write the summary."""
+) -> tuple[list[tuple[str, str, Any]], dict[str, Any]]:
+    """Ask about a stage's prompts; return (question, prompt id, value), and the summary."""
     model, sampling = str(ctx.settings["judge"]), cast(dict[str, Json], ctx.settings["sampling"])
     scorer = model_of("scorer", model, sampling)
     prompts = stage_io.read_prompts(ctx.inputs["prompts"])
@@ -241,10 +243,10 @@ def _asked(
         for name, question in questions.items()
     }
     missing = {name: counts for name, (_, counts) in found.items()}
-    said = {"judge": model, "n": len(prompts), "missing": missing}
-    stage_io.write_json(ctx.output / "summary.json", {**said, "cost": cost_of([scorer.client])})
-    return [
+    asked = [
         (name, row["prompt_id"], value)
         for name, (values, _) in found.items()
         for row, value in zip(prompts, values, strict=True)
     ]
+    said = {"judge": model, "n": len(prompts), "missing": missing}
+    return asked, {**said, "cost": cost_of([scorer.client])}

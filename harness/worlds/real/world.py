@@ -97,8 +97,6 @@ def creator_settings(profile: Profile, method: str) -> Settings:
 class HubWorld(World):
     """Hub models, and benchmarks that are published or of the world `instructions`."""
 
-    has_validation_prompts = False
-
     def __init__(
         self, profile: Profile, prompts: Prompts, creator: Callable[[str], Settings]
     ) -> None:
