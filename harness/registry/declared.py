@@ -7,9 +7,9 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
-from pydantic import Field, ValidationError
+from pydantic import ValidationError
 
 from harness.errors import UserError
 from harness.project import PACKAGE, declaration_dirs, project_root
@@ -227,7 +227,6 @@ FILE = Path("experiments") / "deviations.yaml"
 class Deviation(Strict):
     """A choice this project made, and where it is implemented."""
 
-    number: Annotated[int, Field(ge=1)]
     topic: str
     choice: str
     settings: tuple[str, ...] = ()
@@ -296,9 +295,6 @@ def _problems(document: Document, found: Deviations) -> Iterator[Problem]:
         entries: tuple[Deviation, ...] = getattr(found, group)
         for i, entry in enumerate(entries):
             place: Loc = (group, i)
-            if entry.number != i + 1:
-                text = f"`{entry.number}` should be {i + 1}: they are counted"
-                yield document.wrong((*place, "number"), text)
             for setting in entry.settings:
                 yield from document.unknown((*place, "settings"), "setting", setting, known)
             for module in entry.modules:

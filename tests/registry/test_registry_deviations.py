@@ -14,8 +14,7 @@ from harness.registry.profile import Profile
 
 def test_there_are_24_discrepancies_and_17_ambiguities() -> None:
     found = deviations()
-    assert [entry.number for entry in found.discrepancies] == list(range(1, 25))
-    assert [entry.number for entry in found.ambiguities] == list(range(1, 18))
+    assert (len(found.discrepancies), len(found.ambiguities)) == (24, 17)
     topics = {entry.topic for entry in found.discrepancies}
     assert len(topics | {entry.topic for entry in found.ambiguities}) == 41
 
@@ -58,7 +57,6 @@ def test_a_setting_is_looked_up(setting: str, expected: tuple[str, object], micr
             "there is no setting `profile.training.dpo.batch`",
         ),
         ({"modules": ["harness/no_such.py"]}, "there is no file `harness/no_such.py`"),
-        ({"number": 2}, "`2` should be 1"),
         ({"chioce": "x"}, "did you mean `choice`?"),
     ],
 )
