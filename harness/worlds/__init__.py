@@ -33,6 +33,9 @@ ACCURACY: Final = "rm_accuracy"
 BEST_OF_N: Final = "best_of_n"
 """Score name for the oracle's score of the answer a reward model picks, from 0 to 1."""
 
+DOWNSTREAM: Final = "downstream"
+"""The name of table 9's tasks in a profile."""
+
 NO_TOPIC: Final = "no topic"
 """The topic of a prompt that cannot be parsed, or for which the model's replies cannot."""
 

@@ -28,7 +28,7 @@ import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from harness.worlds import Item, stage_io
+from harness.worlds import DOWNSTREAM, Item, stage_io
 from harness.worlds.embedded import files
 from harness.worlds.embedded import language as lang
 from harness.worlds.embedded.language import Items, Operation, Task
@@ -162,7 +162,6 @@ TASKS: dict[str, Callable[[random.Random], Turn]] = {
 }
 """A question generator for each column of table 9."""
 
-DOWNSTREAM = "downstream"  # the benchmark's name in profiles
 # Demonstrated lists have at most six items, and the questions use longer ones. Counting is limited
 # to nine, so it starts at five; lengths five and six were demonstrated on other lists.
 QUESTIONS: dict[str, tuple[int, Callable[[random.Random], Turn]]] = {

@@ -15,6 +15,7 @@ from harness.registry.recipe import Reach, RewardRole
 from harness.runtime.stage import Json, StageContext
 from harness.serving.engines import identity
 from harness.worlds import (
+    DOWNSTREAM,
     NO_TOPIC,
     Evolver,
     Item,
@@ -87,7 +88,7 @@ class EmbeddedWorld(World):
         return {"engine": identity(self.profile.engine), "dtype": self.profile.dtype}
 
     def benchmark(self, name: str) -> str:
-        if name == texts.DOWNSTREAM:
+        if name == DOWNSTREAM:
             return texts.downstream_identity()
         if BENCHMARKS.added(name) is not None:
             return benchmarks.benchmark_identity(name, self.profile.benchmarks[name])
@@ -140,7 +141,7 @@ class EmbeddedRuntime(Runtime):
         return {"complexity": oracle.complexity}
 
     def questions(self, identity: str) -> Sequence[Item]:
-        if files.name_of(identity) == texts.DOWNSTREAM:
+        if files.name_of(identity) == DOWNSTREAM:
             return texts.downstream_items()
         return texts.read_items(files.resolve(identity))
 
@@ -148,7 +149,7 @@ class EmbeddedRuntime(Runtime):
         """Judge answers with the oracle, or by exact match for downstream questions."""
         identity, judge = str(ctx.settings["benchmark"]), str(ctx.settings["judge"])
         name = files.name_of(identity)
-        by_match = name == texts.DOWNSTREAM
+        by_match = name == DOWNSTREAM
         _check_judge(judge, oracle.EXACT_MATCH if by_match else oracle.JUDGE)
         items = self.questions(identity)
         answers = {

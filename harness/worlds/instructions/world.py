@@ -133,42 +133,46 @@ class InstructionsRuntime(HubRuntime):
             scores.append({"prompt_id": row["prompt_id"], "column": column, "value": value})
 
         for row in rows:
-            item, answer = asked[row["prompt_id"]], row["completion"]
-            task = task_of(item.turn_1)
-            share = share_followed(task, answer)
-            said = (
-                f"{one.kind}: {'yes' if one.followed(answer) else 'no'}"
-                for one in task.instructions
-            )
-            judgments.append(
-                {
-                    "prompt_id": row["prompt_id"],
-                    "category": item.category,
-                    "number": 1,
-                    "reply": "; ".join(said),
-                    "verdict": f"{share:.3f}" if is_text(task, answer) else "not a text about it",
-                }
-            )
-            add(row, "strict", 100.0 * (share == 1.0))
-            add(row, "soft", 100.0 * share)
-            if name == "held_out":
-                add(row, "len", float(row["n_tokens"]))
-                add(row, "distinct", 100.0 * distinct_words(answer))
+            judgment, values = _judged(row, asked[row["prompt_id"]])
+            judgments.append(judgment)
+            for what, value in values.items():
+                if name == "held_out" or what in ("strict", "soft"):
+                    add(row, what, value)
         if "base" in ctx.settings:
             logps = log_probabilities(resolve(str(ctx.settings["base"])), rows[:GUARDED])
             for row, value in zip(rows, logps, strict=False):
                 add(row, "logp", float(value))
-        values: dict[str, list[float]] = {}
+        found: dict[str, list[float]] = {}
         for score in scores:
-            values.setdefault(score["column"], []).append(score["value"])
+            found.setdefault(score["column"], []).append(score["value"])
         summary = {
             "benchmark": identity,
             "judge": JUDGE,
-            "scores": {column: float(np.mean(own)) for column, own in values.items()},
+            "scores": {column: float(np.mean(own)) for column, own in found.items()},
             "n": len(rows),
             "n_missing": 0,
         }
         stage_io.write_judged(ctx.output, judgments, scores, summary)
+
+
+def _judged(row: Mapping[str, Any], item: Item) -> tuple[dict[str, Any], dict[str, float]]:
+    """Return the judgment of an answer, and its scores."""
+    task, answer = task_of(item.turn_1), row["completion"]
+    share = share_followed(task, answer)
+    said = {one.kind: "yes" if one.followed(answer) else "no" for one in task.instructions}
+    judgment = {
+        "prompt_id": item.item_id,
+        "category": item.category,
+        "number": 1,
+        "reply": "; ".join(f"{kind}: {word}" for kind, word in said.items()),
+        "verdict": f"{share:.3f}" if is_text(task, answer) else "not a text about it",
+    }
+    return judgment, {
+        "strict": 100.0 * (share == 1.0),
+        "soft": 100.0 * share,
+        "len": float(row["n_tokens"]),
+        "distinct": 100.0 * distinct_words(answer),
+    }
 
 
 def log_probabilities(policy: Path, rows: stage_io.Rows) -> NDArray[np.float64]:

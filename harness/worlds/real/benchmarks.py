@@ -29,7 +29,7 @@ from harness.project import benchmarks_dir
 from harness.registry.profile import BASE, REWARD_JUDGE, Profile
 from harness.registry.profile import BenchmarkSettings as Declared
 from harness.runtime.stage import Json, StageContext
-from harness.worlds import Item, stage_io
+from harness.worlds import DOWNSTREAM, Item, stage_io
 from harness.worlds.real.models import DIGITS, NOT_DOWNLOADED
 from harness.worlds.stage_io import Rows
 
@@ -38,9 +38,6 @@ if TYPE_CHECKING:
 
 MODEL = "policy"
 """The judged model's name in requests and judgments; judges do not see it."""
-
-DOWNSTREAM = "downstream"
-"""The name of table 9's tasks in a profile."""
 
 LM_EVAL = "lm-eval"
 NO_TASKS = f"{LM_EVAL}@{packages.NOT_INSTALLED}"
