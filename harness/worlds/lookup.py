@@ -22,7 +22,7 @@ from harness.registry.serving import Served
 from harness.runtime.files import held
 from harness.runtime.stage import Json, StageContext
 from harness.serving.engines import SERVED
-from harness.worlds import Runtime, Settings, World
+from harness.worlds import Prompts, Runtime, Settings, World
 from harness.worlds.embedded import files, language
 from harness.worlds.embedded import world as embedded
 from harness.worlds.embedded.world import EmbeddedPrompts, EmbeddedRuntime, EmbeddedWorld
@@ -52,19 +52,18 @@ STAGES = {
 
 def world_of(profile: Profile) -> World:
     """Return a profile's world; it chooses prompts and creator apart from the rest."""
-    prompts: dict[str, Any] = {INSTRUCTIONS: instructions.Prompts}
-    creators: dict[str, Callable[[str], Settings]] = {
-        INSTRUCTIONS: partial(instructions.creator_settings, lambda: world.policy())
-    }
-    kind: Any = HubWorld
-    if profile.policy == WORLD:  # others cannot read its prompts, which theirs refuse
-        kind = EmbeddedWorld
-        prompts[WORLD], creators[WORLD] = EmbeddedPrompts, embedded.creator_settings
-    world: World = kind(
-        profile,
-        prompts.get(profile.prompts.source, HubPrompts)(profile),
-        creators.get(profile.creator.source, partial(real.creator_settings, profile)),
-    )
+    own = profile.policy == WORLD  # others cannot read its prompts, which theirs refuse
+    prompts: Prompts = HubPrompts(profile)
+    if profile.prompts.source == INSTRUCTIONS:
+        prompts = instructions.Prompts(profile)
+    elif profile.prompts.source == WORLD and own:
+        prompts = EmbeddedPrompts()
+    creator: Callable[[str], Settings] = partial(real.creator_settings, profile)
+    if profile.creator.source == INSTRUCTIONS:
+        creator = partial(instructions.creator_settings, lambda: world.policy())
+    elif profile.creator.source == WORLD and own:
+        creator = embedded.creator_settings
+    world: World = (EmbeddedWorld if own else HubWorld)(profile, prompts, creator)
     return world
 
 

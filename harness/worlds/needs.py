@@ -91,7 +91,7 @@ class Demand:
         if any(
             isinstance(v, str) and files.has(v) for s in self.stages for v in s.settings.values()
         ):
-            found += _checked("embedded world", files.check, "restore it from version control")
+            found += _checked("embedded world", files.check)
         for model in self.models:
             found += _missing_model(model)
         for pool in self.pools:
@@ -214,12 +214,12 @@ def _missing_engine(engine: str) -> Iterator[Missing]:
         yield Missing(what=what, why="not installed here", do=do)
 
 
-def _checked(what: str, check: Callable[[], object], do: str = "") -> Iterator[Missing]:
-    """Yield what a check refuses, with what to do about it: as given, or as the refusal says."""
+def _checked(what: str, check: Callable[[], object]) -> Iterator[Missing]:
+    """Yield what a check refuses, and what it says to do about it."""
     try:
         check()
     except HarnessError as error:
-        yield Missing(what=what, why=str(error), do=do) if do else Missing.because(what, error)
+        yield Missing.because(what, error)
 
 
 def _missing_model(model: str) -> Iterator[Missing]:

@@ -11,6 +11,7 @@ from world_of_names import write_world
 
 from harness.registry.profile import load_profiles
 from harness.selection.experiment import select
+from harness.worlds.embedded import files
 from harness.worlds.needs import Demand
 
 PAPER = ("doctor", "--profile", "paper")
@@ -160,7 +161,8 @@ def test_a_damaged_world_is_missing(
     needs = by_what(says("doctor", "--profile", "micro", code=1))
     assert set(needs) == {"embedded world"}
     assert "theta0" in needs["embedded world"]["why"]
-    assert needs["embedded world"]["do"] == "restore it from version control"
+    assert needs["embedded world"]["do"] == files.RESTORE
+    assert "restore" not in needs["embedded world"]["why"]
 
 
 MISSING_OF_TABLE4 = {

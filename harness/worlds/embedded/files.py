@@ -30,6 +30,11 @@ _TEXTS = "prompts matched off_target arena_hard alpaca_eval mt_bench validation"
 ASSETS = {name: name for name in _MODELS} | {name: f"{name}.parquet" for name in _TEXTS}
 """Path of each asset in the world's folder."""
 
+RESTORE = (
+    "restore it from version control, or name another world, made by `tools/build_micro.py`, in "
+    "HARNESS_WORLD"
+)
+
 DIGITS = 16  # hex digits of the digest in an identity
 
 
@@ -108,8 +113,7 @@ def _read_card(where: Path) -> Card:
         return Card(data["version"], data["assets"], data["notes"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise HarnessError(
-            f"the embedded world's card {path} cannot be read ({error}); restore it from version "
-            "control, or name another world, made by `tools/build_micro.py`, in HARNESS_WORLD"
+            f"the embedded world's card {path} cannot be read ({error}); {RESTORE}"
         ) from error
 
 
@@ -119,10 +123,7 @@ def _resolve(identity: str, where: Path) -> Path:
     known = _read_card(where).assets.get(name)
     path = where / known["path"] if known else where / name
     if known is None or not path.exists():
-        raise HarnessError(f"the embedded world's asset `{name}` is missing at {path}")
+        raise HarnessError(f"the embedded world's asset `{name}` is missing at {path}; {RESTORE}")
     if not digest(path).startswith(expected):
-        raise HarnessError(
-            f"the digest of {path} is not the one its card names; restore it from version "
-            "control, or name another world, made by `tools/build_micro.py`, in HARNESS_WORLD"
-        )
+        raise HarnessError(f"the digest of {path} is not the one its card names; {RESTORE}")
     return path

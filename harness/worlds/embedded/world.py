@@ -36,11 +36,8 @@ if TYPE_CHECKING:
     from harness.models.reward_model import Reads, Rewards
 
 
-@dataclass
 class EmbeddedPrompts(Prompts):
     """The pool of human prompts, and the prompts with the hard benchmark's names."""
-
-    profile: Profile
 
     def identity(self) -> Settings:
         return {"source": files.card().identity("prompts")}

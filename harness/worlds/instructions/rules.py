@@ -79,11 +79,7 @@ def share_followed(task: Task, answer: str) -> float:
 
 
 def task_of(prompt: str) -> Task:
-    """Return the task of a prompt.
-
-    Raises:
-        UserError: Its instructions cannot be read back.
-    """
+    """Return the task of a prompt, which must be one whose instructions can be read back."""
     task = read(prompt)
     if task is None:
         shown = re.sub(r"\s+", " ", prompt)[:200]

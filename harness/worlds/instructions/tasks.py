@@ -223,11 +223,7 @@ def part_of(identity: str) -> tuple[str, str]:
 
 
 def texts_of(identity: str) -> tuple[str, ...]:
-    """Return the prompts of an identity.
-
-    Raises:
-        HarnessError: They are another version's.
-    """
+    """Return the prompts of an identity, which must be of this version."""
     part, count = part_of(identity)
     if part not in PARTS or identity != identity_of(part, int(count)):
         raise HarnessError(
@@ -237,11 +233,7 @@ def texts_of(identity: str) -> tuple[str, ...]:
 
 
 def benchmark_identity(name: str, items: int) -> str:
-    """Return a benchmark's identity by its name in a profile.
-
-    Raises:
-        UserError: The world has no such benchmark.
-    """
+    """Return a benchmark's identity by its name in a profile."""
     if name not in BENCHMARKS:
         raise UserError(
             f"the judge `{INSTRUCTIONS}` knows no benchmark `{name}`; call it one of "

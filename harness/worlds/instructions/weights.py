@@ -64,11 +64,7 @@ def identity(*, warmed_up: bool = True) -> str:
 
 
 def folder(*, warmed_up: bool = True) -> Path:
-    """Return the folder of the model, made from the package's file when it is first asked for.
-
-    Raises:
-        UserError: The package is not installed, or its file is another one.
-    """
+    """Return the folder of the model, made from the package's file when it is first asked for."""
     made = work_dir() / "packaged" / identity(warmed_up=warmed_up).replace("/", "--")
     if made.is_dir():
         return made
