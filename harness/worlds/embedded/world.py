@@ -75,7 +75,7 @@ class EmbeddedWorld(World):
     def policy(self) -> str:
         return files.card().identity("theta0")
 
-    def reward_model(self, role: str) -> str:
+    def reward_model(self, role: RewardRole) -> str:
         return files.card().identity(f"rm_{role}")
 
     def engine(self) -> Settings:

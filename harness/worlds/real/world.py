@@ -18,6 +18,7 @@ from harness.errors import UserError
 from harness.eva.evolving import OwnCreator, own_method, plugin_settings
 from harness.extensions import CREATORS, REWARDS
 from harness.registry.profile import INSTRUCTIONS, REWARD_JUDGE, WORLD, Profile
+from harness.registry.recipe import RewardRole
 from harness.registry.serving import ServedRole
 from harness.runtime.stage import Json, StageContext, fingerprint_of
 from harness.serving.engines import identity as engine_identity
@@ -109,9 +110,8 @@ class HubWorld(World):
         told = {} if served is None else served.template
         return with_arguments(self._model(self.profile.policy), told)
 
-    def reward_model(self, role: str) -> str:
-        models = {str(known): model for known, model in self.profile.reward_models.items()}
-        return self._reward(models[role])
+    def reward_model(self, role: RewardRole) -> str:
+        return self._reward(self.profile.reward_models[role])
 
     def engine(self) -> Settings:
         engine = engine_identity(self.profile.engine)
