@@ -501,8 +501,7 @@ def layered(
     """Return a cell's settings: its column's over its row's over its table's."""
     if row.get("algorithm", "") is None:
         return dict(row)
-    below = merge(defaults, row)
-    return merge(below, column) if column else below
+    return merge(merge(defaults, row), column)
 
 
 def defaults() -> dict[str, Any]:
@@ -538,8 +537,7 @@ def leaves(settings: Mapping[str, Any]) -> dict[tuple[str, ...], Any]:
     found: dict[tuple[str, ...], Any] = {}
     for key, value in settings.items():
         if isinstance(value, Mapping):
-            for rest, leaf in leaves(value).items():
-                found[key, *rest] = leaf
+            found |= {(key, *rest): leaf for rest, leaf in leaves(value).items()}
         else:
             found[(key,)] = value
     return found

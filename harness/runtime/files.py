@@ -98,8 +98,7 @@ def hold(path: Path, *, wait: bool = True, again: bool = False) -> Iterator[bool
             _MINE.update([path] if again else [])
             yield True
         finally:
-            if again:
-                _MINE.discard(path)
+            _MINE.discard(path)
 
 
 def is_held(path: Path) -> bool:
