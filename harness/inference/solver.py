@@ -63,7 +63,7 @@ class Solver:
         temperature: float,
         top_p: float,
         max_new_tokens: int,
-        on_progress: Callable[[int], None] = lambda done: None,
+        on_progress: Callable[[int, int], None] = lambda done, of: None,
     ) -> list[list[Completion]]:
         """Return n answers to each conversation, in order; none to one that is too long."""
         requests = self._renderer.requests(
@@ -85,9 +85,9 @@ class Solver:
             for position, samples in answered.items():
                 self._kept.put(places[position], [(one.text, one.n_tokens) for one in samples])
             found.update(answered)
-            on_progress(len(found))
+            on_progress(len(found), len(conversations))
 
-        on_progress(len(found))
+        on_progress(len(found), len(conversations))
         if len(found) < len(requests):
             if self._engine is None:
                 self._engine = self._stack.enter_context(self._start(self._renderer))

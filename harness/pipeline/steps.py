@@ -134,7 +134,7 @@ def evolve_stage(ctx: StageContext) -> Result:
     """Let the creator evolve the selected prompts."""
     chosen = to_prompts(read_prompts(ctx.inputs["selected"]))
     s = cast(dict[str, Any], ctx.settings)
-    evolver = runtime_of(s["creator"]).evolver(s, progress_callback(ctx, "evolved", len(chosen)))
+    evolver = runtime_of(s["creator"]).evolver(s, progress_callback(ctx, "evolved"))
     result = evolve(
         chosen,
         evolver.creator,

@@ -18,7 +18,7 @@ from harness.errors import UserError
 from harness.runtime.stage import Json, StageContext
 
 if TYPE_CHECKING:
-    from harness.endpoint.client import Client
+    from harness.endpoint.client import Client, Done
     from harness.eva.evolving import MapFn, Rewriter
     from harness.models.reward_model import Reads, Rewards
     from harness.registry.profile import Profile
@@ -149,10 +149,8 @@ class Runtime(Protocol):
     def human_prompts(self, settings: Mapping[str, Json]) -> dict[int, str]:
         """Return a stage's prompts by their positions in the pool."""
 
-    def evolver(
-        self, settings: Mapping[str, Json], done: Callable[[int], None] | None = None
-    ) -> Evolver:
-        """Return a creator; `done` gets the number of prompts it evolved, if concurrently."""
+    def evolver(self, settings: Mapping[str, Json], done: Done | None = None) -> Evolver:
+        """Return a creator; `done` gets the number of prompts evolved and of all, if concurrent."""
 
     def prompt_metrics(self) -> Mapping[str, Callable[[str], float]]:
         """Return the metrics of prompt text logged while a policy is trained, by name."""

@@ -109,9 +109,7 @@ class Ask:
         sampling: dict[str, Any] = {name: s[name] for name in ("top_p", "max_new_tokens")}
         sampling["temperature"] = s["temperature"] if temperature is None else temperature
         if self.solver is not None:
-            done = progress_callback(
-                self.ctx, "answered", len(conversations), before=self.solver.asked
-            )
+            done = progress_callback(self.ctx, "answered", before=self.solver.asked)
             return self.solver.generate(conversations, n=n, seed=seed, **sampling, on_progress=done)
         from harness.models.policy import generate
 

@@ -160,18 +160,15 @@ def write_json(path: Path, data: Mapping[str, Any]) -> None:
     path.write_text(json.dumps(data, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
 
-def progress_callback(
-    ctx: StageContext, name: str, total: int | None = None, before: int = 0
-) -> Callable[..., None]:
-    """Return a callback that takes the number of prompts done and reports every 5%.
+def progress_callback(ctx: StageContext, name: str, before: int = 0) -> Callable[[int, int], None]:
+    """Return a callback that takes the number of prompts done, and of all, and reports every 5%.
 
     They finish in any order; in steps of 5% the curve, from 0 to 1, is the same in every run.
     """
     last = 0
 
-    def done(count: int, of: int | None = total) -> None:
+    def done(count: int, of: int) -> None:
         nonlocal last
-        assert of is not None
         ctx.expect(before + of)
         for twentieth in range(1, 20 * count // of + 1):
             reached = -(-of * twentieth // 20)

@@ -158,11 +158,11 @@ def test_a_plug_in_is_told_why_there_is_no_reply(written: Written, reason: str) 
 
 
 def test_prompts_evolved_at_once_are_counted_and_none_is_lost(tmp_path: Path) -> None:
-    counted: list[int] = []
+    counted: list[tuple[int, int]] = []
     served = ServedModel(client_of("http://127.0.0.1:9/v1", tmp_path), "m")
-    over: Any = at_once(served, counted.append)
+    over: Any = at_once(served, lambda *done: counted.append(done))
     assert over(lambda prompt: prompt * 2, [1, 2, 3]) == [2, 4, 6]
-    assert sorted(counted) == [1, 2, 3]
+    assert sorted(counted) == [(1, 3), (2, 3), (3, 3)]
     with pytest.raises(HarnessError, match="evolving a prompt gave no result"):
         over(lambda prompt: None, [1])
 

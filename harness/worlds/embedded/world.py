@@ -33,6 +33,7 @@ from harness.worlds.embedded.language import CATEGORIES, parse
 from harness.worlds.real import benchmarks
 
 if TYPE_CHECKING:
+    from harness.endpoint.client import Done
     from harness.models.reward_model import Reads, Rewards
 
 
@@ -125,9 +126,7 @@ class EmbeddedRuntime(Runtime):
     def human_prompts(self, settings: Mapping[str, Json]) -> dict[int, str]:
         return stage_io.drawn(settings, lambda it: texts.read_prompts(files.resolve(it)))
 
-    def evolver(
-        self, settings: Mapping[str, Json], done: Callable[[int], None] | None = None
-    ) -> Evolver:
+    def evolver(self, settings: Mapping[str, Json], done: Done | None = None) -> Evolver:
         own = own_method(settings)
         if own is not None:
             return Evolver(OwnCreator(own, lambda text, parent, _told: why_unusable(text, parent)))

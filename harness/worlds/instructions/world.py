@@ -43,6 +43,8 @@ from harness.worlds.real.world import HubRuntime
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from harness.endpoint.client import Done
+
 GUARDED = 100
 """Answers whose log-probability under the base policy is measured."""
 
@@ -93,9 +95,7 @@ class InstructionsRuntime(HubRuntime):
     def human_prompts(self, settings: Mapping[str, Json]) -> dict[int, str]:
         return stage_io.drawn(settings, texts_of)
 
-    def evolver(
-        self, settings: Mapping[str, Json], done: Callable[[int], None] | None = None
-    ) -> Evolver:
+    def evolver(self, settings: Mapping[str, Json], done: Done | None = None) -> Evolver:
         own = own_method(settings)
         if own is not None:
             return Evolver(OwnCreator(own, why_unusable))

@@ -16,13 +16,13 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.endpoint.client import PATIENCE, ServedModel, work_through
+from harness.endpoint.client import PATIENCE, Done, ServedModel, work_through
 from harness.endpoint.errors import UnansweredError
 from harness.endpoint.request import ChatRequest, Message
 from harness.errors import HarnessError
@@ -145,15 +145,11 @@ def replied(generator: EndpointGenerator, message: str, rng: np.random.Generator
     return written.text
 
 
-def at_once(served: ServedModel, done: Callable[[int], None] | None = None) -> MapFn:
+def at_once(served: ServedModel, done: Done | None = None) -> MapFn:
     """Return a function that evolves many prompts concurrently, each querying a model."""
 
     def over(grow: Grow, prompts: Sequence[Prompt]) -> list[Evolution]:
-        def told(count: int, total: int) -> None:
-            if done is not None:
-                done(count)
-
-        outcomes = work_through(prompts, grow, served, told)
+        outcomes = work_through(prompts, grow, served, done or (lambda count, total: None))
         grown = [outcome.result for outcome in outcomes]
         if None in grown:
             raise HarnessError(f"evolving a prompt gave no result: {outcomes[grown.index(None)]}")

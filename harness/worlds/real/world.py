@@ -39,6 +39,7 @@ from harness.worlds.real.models import DIGITS, identity_of, with_arguments
 from harness.worlds.stage_io import read_rows
 
 if TYPE_CHECKING:
+    from harness.endpoint.client import Done
     from harness.models.reward_model import Reads, Rewards
 
 INSTRUCTION = """Rewrite your answer to my message above so that it is better: more helpful, more \
@@ -205,9 +206,7 @@ class HubRuntime(Runtime):
         pool = prompts.read_pool(settings)
         return {at: pool[at] for at in prompts.cut(settings, len(pool))}
 
-    def evolver(
-        self, settings: Mapping[str, Json], done: Callable[[int], None] | None = None
-    ) -> Evolver:
+    def evolver(self, settings: Mapping[str, Json], done: Done | None = None) -> Evolver:
         own = own_method(settings)
         spelled = cast(dict[str, Any], settings.get("rewriting", settings))
         if own is not None and "model" not in spelled:
