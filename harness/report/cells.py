@@ -12,7 +12,8 @@ A failure takes precedence over `partial`, because rerunning alone may not fix i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -28,13 +29,26 @@ from harness.runtime import Stage, Store
 
 def cells_of(table_runs: TableRuns, store: Store, scores: RunScores) -> list[Cell]:
     """Return a table's cells, row by row, columns in printed order."""
-    failures = Failures(store)
+    table, profile, measured = table_runs.table, table_runs.profile, scores.measured
+    failures, cells = Failures(store), []
     makers = cache(lambda run_id: makers_of(table_runs.of(run_id), store))
-    return [
-        _cell(table_runs, row, column, scores, failures, makers)
-        for row in table_runs.rows
-        for column in table_runs.table.columns
-    ]
+    for row, column in itertools.product(table_runs.rows, table.columns):
+        run_id, score = row.run_id(column), column.reads
+        behind, benchmark = table_runs.of(run_id), benchmark_of(profile, score)
+        ours: dict[str, Any] = {"state": "not_available", **makers(run_id)}
+        if benchmark is not None:
+            state, reason = state_of(behind, benchmark, score, measured, failures)
+            numbers = scores.numbers(row.id, column.id) if state == "ok" else Numbers()
+            judges = dict.fromkeys(str(run.judged[benchmark].settings["judge"]) for run in behind)
+            judged = (
+                f"{run.name}@{run.judged[benchmark].fingerprint[:12]}"
+                for run in behind
+                if (run_id, run.seed, score) in measured
+            )
+            ours |= {**vars(numbers), "state": state, "reason": reason}
+            ours |= {"judge": ", ".join(judges), "runs": tuple(judged)}
+        cells.append(declared_cell(table, profile, table_runs.seeds, row, column, **ours))
+    return cells
 
 
 class Failures:
@@ -82,34 +96,6 @@ class Failures:
                 return f"'{failure['label']}' ({stage.fingerprint[:12]}): {failure['reason']}"
         reasons = map(self.behind, stage.inputs.values())
         return next((reason for reason in reasons if reason is not None), None)
-
-
-def _cell(
-    table_runs: TableRuns,
-    row: Row,
-    column: Column,
-    scores: RunScores,
-    failures: Failures,
-    makers: Callable[[str], dict[str, tuple[str, ...]]],
-) -> Cell:
-    score, measured = column.reads, scores.measured
-    benchmark, behind = benchmark_of(table_runs.profile, score), table_runs.of(row.run_id(column))
-    state: State = "not_available"
-    reason, judge, judged = None, None, []
-    if benchmark is not None:
-        state, reason = state_of(behind, benchmark, score, measured, failures)
-        judge = ", ".join(dict.fromkeys(str(r.judged[benchmark].settings["judge"]) for r in behind))
-        judged = [
-            f"{run.name}@{run.judged[benchmark].fingerprint[:12]}"
-            for run in behind
-            if (run.run_id, run.seed, score) in measured
-        ]
-    found = scores.numbers(row.id, column.id) if state == "ok" else Numbers()
-    ours = {**vars(found), **makers(row.run_id(column)), "state": state, "reason": reason}
-    return declared_cell(
-        table_runs.table, table_runs.profile, table_runs.seeds, row, column,
-        **ours, runs=tuple(judged), judge=judge,
-    )  # fmt: skip
 
 
 def declared_cell(
