@@ -91,17 +91,14 @@ class Answer(Part):
     @property
     def lines(self) -> list[str]:
         """The answer as text."""
-        return [*self._above, *self.points]
+        return [*filter(None, (self.heading, self.terms)), *self.points]
 
     @property
     def listed(self) -> list[str]:
         """The lines as plain text: with a hyphen before each of several comparisons."""
-        hyphen = "" if self.finding else "- "
-        return [*self._above, *(hyphen + it for it in self.points)]
-
-    @property
-    def _above(self) -> list[str]:
-        return [self.heading, self.terms] if self.terms else [self.heading]
+        if self.finding:
+            return self.lines
+        return [self.heading, self.terms, *(f"- {it}" for it in self.points)]
 
 
 def answer_to(tables: Sequence[Results], verdicts: Sequence[Verdict]) -> Answer:
@@ -143,10 +140,8 @@ def answer_to(tables: Sequence[Results], verdicts: Sequence[Verdict]) -> Answer:
 
 
 def _compared(asked: Comparison, column: str, results: Mapping[str, Results]) -> Compared:
-    found = {name: it for name in asked.tables if (it := results.get(name)) is not None}
-    missing = [
-        name for name in asked.tables if name not in found or not found[name].report.has_numbers
-    ]
+    found = {name: results[name] for name in asked.tables if name in results}
+    missing = [it for it in asked.tables if it not in found or not found[it].report.has_numbers]
     why, barred, estimate, seeds = None, None, None, tuple[int, ...]()
     if missing:
         why = f"not run ({', '.join(missing)})"

@@ -339,7 +339,6 @@ def _groups(
 
 @functools.lru_cache(maxsize=1024)
 def _right_shares(path: Path, right: Callable[[str, str], bool]) -> dict[str, float]:
-    """Return the share of each prompt's answers that are right."""
     of_prompt: dict[str, list[bool]] = {}
     for row in read_rows(path, "prompt_id", "prompt", "completion"):
         of_prompt.setdefault(row["prompt_id"], []).append(right(row["prompt"], row["completion"]))

@@ -35,10 +35,10 @@ def origin_of(
     manifests = [manifest for _, manifest in done]
     began = [manifest["started"] for stage, manifest in done if chooses_by_metric(stage)]
     return Origin(
-        policies=_settings(stages, None, "policy"),
-        prompts=_settings(stages, "prompts", "source"),
-        reward_models=tuple(_with_weights(reward_models_named(stages), stages, store)),
-        creators=_settings(stages, None, "creator"),
+        policies=_settings(stages, "policy"),
+        prompts=_settings((it for it in stages if it.kind == "prompts"), "source"),
+        reward_models=tuple(_reward_models(stages, store)),
+        creators=_settings(stages, "creator"),
         judges=judges,
         commits=distinct(map(_commit, manifests)),
         libraries=distinct(map(_libraries, manifests)),
@@ -67,9 +67,9 @@ def chooses_by_metric(stage: Stage) -> bool:
     return stage.kind == "select" and stage.settings["metric"] != "uniform"
 
 
-def _with_weights(names: Iterable[str], stages: Sequence[Stage], store: Store) -> Iterator[str]:
+def _reward_models(stages: Sequence[Stage], store: Store) -> Iterator[str]:
     """Yield reward model names, with the weights' verification status for published models."""
-    for name in names:
+    for name in reward_models_named(stages):
         said = (
             stage_summary(store, stage).get("weights")
             for stage in stages
@@ -103,17 +103,14 @@ def made_by(run: Run) -> list[Stage]:
 def makers_of(runs: Iterable[Run], store: Store) -> dict[str, tuple[str, ...]]:
     """Return the `Cell` fields naming the models that made the runs' policies or prompts."""
     stages = [stage for run in runs for stage in made_by(run)]
-    named = _with_weights(reward_models_named(stages), stages, store)
-    return {"reward_models": tuple(named), "creators": _settings(stages, None, "creator")}
+    named = tuple(_reward_models(stages, store))
+    return {"reward_models": named, "creators": _settings(stages, "creator")}
 
 
-def _settings(stages: Iterable[Stage], kind: str | None, name: str) -> tuple[str, ...]:
-    """Return the distinct values of a setting over stages of a kind (None for any kind)."""
-    return distinct(
-        stage.settings[name]
-        for stage in stages
-        if stage.settings.get(name) is not None and kind in (None, stage.kind)
-    )
+def _settings(stages: Iterable[Stage], name: str) -> tuple[str, ...]:
+    """Return the distinct values of a setting, of the stages that have it."""
+    values = (stage.settings.get(name) for stage in stages)
+    return distinct(value for value in values if value is not None)
 
 
 def distinct(values: Iterable[object]) -> tuple[str, ...]:

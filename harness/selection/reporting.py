@@ -140,13 +140,15 @@ class Reports:
         from harness.report import render
         from harness.report.figures.published import figure_markdown
         from harness.report.page.page import as_html
+        from harness.runtime.files import dumps
 
         form = find("format", Format.__members__, form)
         if self.figure is not None:
             if form is Format.html:
                 raise UserError(f"a figure is written as terminal, markdown or json, not as {form}")
-            in_json = form is Format.json
-            return self.figure.json_text() if in_json else figure_markdown(self.figure)
+            if form is Format.json:
+                return dumps(self.figure.model_dump(mode="json"))
+            return figure_markdown(self.figure)
         if form is Format.html:
             return as_html(self.tables, self.pictures)
         if form is Format.json:

@@ -21,7 +21,6 @@ from harness.report.model import Origin, Scale
 from harness.report.origin import origin_of
 from harness.report.view import APPLIES_NOT, Block, grouped, plain, signed
 from harness.runtime import Store
-from harness.runtime.files import dumps
 from harness.statistics import mean_over_seeds, spearman
 from harness.strict import Strict
 from harness.words import counted
@@ -246,9 +245,6 @@ class FigureReport(Strict):
             *view.computed_by(origin),
         ]  # fmt: skip
         return [(name, plain(text)) for name, text in found]
-
-    def json_text(self) -> str:
-        return dumps(self.model_dump(mode="json"))
 
     def _block(self, title: str, points: Sequence[Point]) -> Block:
         places = {self.kind.place(point)[1:]: point for point in points}
