@@ -85,7 +85,7 @@ Index = dict[str, IndexEntry]
 """Index entries by location within the results folder, such as `micro/table4`."""
 
 
-ByStep = Mapping[str, Mapping[str, str]]
+ByStep = dict[str, dict[str, str]]
 """Fingerprints or digests by run and step."""
 
 
@@ -104,7 +104,7 @@ class Refused(HarnessError):
 
 @dataclass(frozen=True)
 class Publication(Generic[Model]):
-    """A kind of publication: how its report is written and checked.
+    """A kind of publication: how its report is checked.
 
     `values` names the file of per-prompt values that its numbers are `recomputed` from.
     """
@@ -112,7 +112,6 @@ class Publication(Generic[Model]):
     name: str
     model: type[Model]
     extent: Callable[[Model], IndexEntry]
-    page: Callable[[Model], str]
     recomputed: Callable[[Model, Path], Model]
     pictures: Callable[[Model], Sequence[Picture]] = lambda report: ()
     values: Callable[[Model], str] = lambda report: SCORES
@@ -120,6 +119,7 @@ class Publication(Generic[Model]):
     def publish(
         self,
         report: Model,
+        page: str,
         place: str,
         results_dir: Path,
         write: Callable[[Path], None] = lambda folder: None,
@@ -128,14 +128,14 @@ class Publication(Generic[Model]):
         outputs: ByStep | None = None,
         allow_fewer: bool = False,
     ) -> Path:
-        """Replace `results/<place>/` and update the index; `write` adds files of values."""
+        """Replace `results/<place>/` and update the index; `write` adds other files."""
         target = results_dir / place
         with explained(f"publishing `{target.name}`", results_dir), _alone(results_dir):
             with _replacing(target) as draft:
                 index = read_index(results_dir) if (results_dir / INDEX).exists() else {}
                 for picture in self.pictures(report):
                     (draft / picture.file).write_bytes(picture.svg())
-                (draft / PAGE).write_text(self.page(report), encoding="utf-8")
+                (draft / PAGE).write_text(page, encoding="utf-8")
                 text = dumps(report.model_dump(mode="json"))
                 (draft / REPORT).write_text(text, encoding="utf-8")
                 write(draft)

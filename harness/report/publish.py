@@ -60,13 +60,18 @@ def publish(
     def write(folder: Path) -> None:
         write_scores(measured, folder / SCORES)
         write_examples(examples, folder)
+        for picture in league_pictures(results):
+            (folder / picture.file).write_bytes(picture.svg())
 
-    kind = replace(
-        TABLE, page=lambda _: as_markdown(results), pictures=lambda _: league_pictures(results)
-    )
-    place = f"{report.profile}/{report.table}"
-    return kind.publish(
-        report, place, results_dir, write, stages=stages, outputs=outputs, allow_fewer=allow_fewer
+    return TABLE.publish(
+        report,
+        as_markdown(results),
+        f"{report.profile}/{report.table}",
+        results_dir,
+        write,
+        stages=stages,
+        outputs=outputs,
+        allow_fewer=allow_fewer,
     )
 
 
@@ -74,7 +79,7 @@ def _merged(own: ByStep, before: ByStep) -> ByStep:
     return {run: {**own.get(run, {}), **before.get(run, {})} for run in {**own, **before}}
 
 
-def stages_behind(table_runs: TableRuns, store: Store) -> dict[str, dict[str, str]]:
+def stages_behind(table_runs: TableRuns, store: Store) -> ByStep:
     """Return fingerprints of finished stages that train, judge a column, or study, by run."""
     return {
         run: {
@@ -99,9 +104,9 @@ def steps_of(table_runs: TableRuns) -> dict[str, dict[str, Stage]]:
     return steps
 
 
-def outputs_behind(table_runs: TableRuns, store: Store) -> dict[str, dict[str, str]]:
+def outputs_behind(table_runs: TableRuns, store: Store) -> ByStep:
     """Return the sha256 of each run's weights and answers, by step."""
-    found: dict[str, dict[str, str]] = {}
+    found: ByStep = {}
     for run in table_runs.runs.values():
         stages = {f"train {i}": stage for i, stage in enumerate(run.training, start=1)}
         judged = run.judged.items()
@@ -169,5 +174,5 @@ def table_extent(report: Report) -> IndexEntry:
     )
 
 
-TABLE = Publication("table", Report, table_extent, lambda report: "", recomputed)
-"""A table with the per-prompt scores behind its cells; `publish` writes its page and pictures."""
+TABLE = Publication("table", Report, table_extent, recomputed)
+"""A table with the per-prompt scores behind its cells; `publish` writes its pictures."""

@@ -226,6 +226,7 @@ def sweep_markdown(report: SweepReport) -> str:
 def publish_sweep(report: SweepReport, results_dir: Path, *, allow_fewer: bool = False) -> Path:
     return SWEEP.publish(
         report,
+        sweep_markdown(report),
         f"{report.profile}/sweeps/{report.name}",
         results_dir,
         lambda folder: write_scores(report.measured, folder / SCORES),
@@ -239,18 +240,11 @@ def recomputed(report: SweepReport, folder: Path) -> SweepReport:
     return report.model_copy(update={"benchmarks": again})
 
 
-SWEEP = Publication(
-    "sweep",
-    SweepReport,
-    SweepReport.extent,
-    page=sweep_markdown,
-    recomputed=recomputed,
-)
+SWEEP = Publication("sweep", SweepReport, SweepReport.extent, recomputed)
 """A sweep, published with its winner's per-prompt scores."""
 
 
 def published_sweep(results_dir: Path, profile: str, name: str) -> SweepReport | None:
-    """Return a published sweep, or None if there is none."""
     folder = results_dir / profile / "sweeps" / name
     if not (folder / REPORT).is_file():
         return None

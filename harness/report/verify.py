@@ -35,6 +35,7 @@ from harness.report.publication import (
 from harness.report.publish import TABLE
 from harness.report.render import escape
 from harness.report.sweep import SWEEP
+from harness.report.view import grouped
 from harness.runtime.files import sha256_of
 from harness.strict import Output
 from harness.worlds.freeze import freeze_of
@@ -75,10 +76,9 @@ def verify(results_dir: Path) -> Verified:
     reports = {place: _verified(results_dir, place, entry) for place, entry in index.items()}
     verify_controls(results_dir, [it for it in reports.values() if isinstance(it, Report)])
     verify_findings(results_dir)
-    places: dict[str, list[str]] = {kind: [] for kind in (*KINDS, ARCHIVED)}
-    for place, entry in index.items():
-        places[entry.kind].append(place)
-    tables, figures, sweeps = (places[kind.name] for kind in (TABLE, FIGURE, SWEEP))
+    places = grouped((entry.kind, place) for place, entry in index.items())
+    kinds = (TABLE.name, FIGURE.name, SWEEP.name, ARCHIVED)
+    tables, figures, sweeps, archived = (places.get(kind, []) for kind in kinds)
     verify_freeze({place: reports[place].origin for place in (*tables, *figures)})
     return Verified(
         tables=tuple(tables),
@@ -86,7 +86,7 @@ def verify(results_dir: Path) -> Verified:
         cells=sum(index[place].numbers for place in (*tables, *sweeps)),
         figures=tuple(figures),
         points=sum(index[place].numbers for place in figures),
-        archived=tuple(places[ARCHIVED]),
+        archived=tuple(archived),
         not_covered=_not_covered(results_dir, index),
     )
 

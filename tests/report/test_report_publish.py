@@ -212,8 +212,8 @@ def test_rivals_publish_one_after_the_other(tmp_path: Path) -> None:
         return IndexEntry(rows=(), seeds=(report.number,), counts={})
 
     def put(number: int) -> None:
-        kind = Publication("toy", Toy, extent, lambda _: "", lambda it, _: it)
-        kind.publish(Toy(number=number), f"micro/toy{number}", results)
+        kind = Publication("toy", Toy, extent, lambda it, _: it)
+        kind.publish(Toy(number=number), "", f"micro/toy{number}", results)
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(put, range(12)))

@@ -18,6 +18,7 @@ from harness.pipeline.runs import FigureRuns, topics_stage
 from harness.registry.figures import RewardsFigure, SharesFigure, TopicsFigure
 from harness.report.cells import Failures
 from harness.report.model import State
+from harness.report.publication import ByStep
 from harness.report.scores import Measured, read_score_file, write_columns, write_scores
 from harness.runtime import Stage, Store
 from harness.strict import Strict
@@ -26,9 +27,6 @@ from harness.worlds.lookup import world_of
 from harness.worlds.stage_io import read_rows
 
 Floats = NDArray[np.float64]
-
-Stages = dict[str, dict[str, str]]
-"""Fingerprints of stages, by run and by the stage's role."""
 
 
 class Found(NamedTuple):
@@ -43,7 +41,7 @@ class ScoreData(Strict):
     file: Literal["scores.parquet"] = "scores.parquet"
     seeds: tuple[int, ...]
     measured: Measured = Field(default_factory=dict, exclude=True)
-    stages: Stages = Field(default_factory=dict, exclude=True)
+    stages: ByStep = Field(default_factory=dict, exclude=True)
 
     def write(self, path: Path) -> None:
         write_scores(self.measured, path)
@@ -90,7 +88,7 @@ class PromptData(Strict):
     """For each iteration, whether the prompts of every seed are available."""
     rows: dict[tuple[int, int], Any] = Field(default_factory=dict, exclude=True)
     """The rows of the available prompts, by iteration shown (from 1) and seed."""
-    stages: Stages = Field(default_factory=dict, exclude=True)
+    stages: ByStep = Field(default_factory=dict, exclude=True)
 
     def of(self, iteration: int = 1) -> list[SeedPrompts]:
         """Return the prompts of each available seed, in seed order."""
@@ -142,7 +140,7 @@ def stored_prompts(runs: FigureRuns, store: Store) -> PromptData:
     numbers = range(1, len(of_seeds[runs.seeds[0]].iterations) + 1)
     if isinstance(figure, RewardsFigure):
         numbers = range(figure.iteration, figure.iteration + 1)
-    rows, stages, found = {}, Stages(), []
+    rows, stages, found = {}, ByStep(), []
     for shown, number in enumerate(numbers, start=1):
         waited: list[Stage] = []
         for seed, run in of_seeds.items():

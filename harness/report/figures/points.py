@@ -28,8 +28,9 @@ from harness.registry.figures import (
 )
 from harness.registry.profile import benchmark_of
 from harness.report.cells import Failures, state_of
-from harness.report.figures.data import Floats, Found, PromptData, ScoreData, SeedPrompts, Stages
+from harness.report.figures.data import Floats, Found, PromptData, ScoreData, SeedPrompts
 from harness.report.model import State
+from harness.report.publication import ByStep
 from harness.report.scores import Measured, RunScores, read_wanted
 from harness.report.view import signed
 from harness.runtime import Store
@@ -217,8 +218,8 @@ def _found(
     return min(states, key=lambda found: (found.state != "failed", found.done))
 
 
-def _stages(runs: FigureRuns, measured: Measured) -> Stages:
-    found: Stages = {}
+def _stages(runs: FigureRuns, measured: Measured) -> ByStep:
+    found: ByStep = {}
     for run_id, seed, score in sorted(measured):
         run = runs.runs[run_id, seed]
         name = benchmark_of(runs.profile, score.partition("/")[0])

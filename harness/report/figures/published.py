@@ -31,6 +31,7 @@ def print_figure(report: FigureReport, console: Console) -> None:
 def publish_figure(report: FigureReport, results_dir: Path, *, allow_fewer: bool = False) -> Path:
     return FIGURE.publish(
         report,
+        figure_markdown(report, figure_picture(report)),
         f"{report.profile}/{report.figure.id}",
         results_dir,
         lambda folder: report.data.write(folder / report.data.file),
@@ -76,8 +77,7 @@ FIGURE = Publication(
     "figure",
     FigureReport,
     figure_extent,
-    page=lambda report: figure_markdown(report, figure_picture(report)),
-    recomputed=recomputed,
+    recomputed,
     pictures=lambda report: [figure_picture(report)],
     values=lambda report: report.data.file,
 )
