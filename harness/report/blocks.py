@@ -10,7 +10,7 @@ from harness.registry.schema import Column
 from harness.report import view
 from harness.report.facts import FACTS, NOTES, Fact
 from harness.report.league import league_blocks
-from harness.report.model import GROUPS, Cell, ColumnSummary, RowFacts
+from harness.report.model import GROUPS, Cell, ColumnSummary
 from harness.report.results import Results
 from harness.report.reward_study import study_blocks
 from harness.report.view import APPLIES_NOT, Block, grouped, plain, signed
@@ -200,16 +200,12 @@ def _fact_block(results: Results, title: str, facts: Mapping[str, Fact]) -> Bloc
     rows = []
     for it in results.facts:
         name = plain(names[it.row] + (f" [{it.run}]" if several[it.row] > 1 else ""))
-        rows.append((name, *_values(it, facts, len(results.report.seeds))))
+        figures = [_text(it.values.get(fact), shown) for fact, shown in facts.items()]
+        if it.state not in ("ok", "not_available"):
+            figures[0] = view.state_words(it.state, it.done, len(results.report.seeds))
+        rows.append((name, *figures))
     note = " ".join([NOTES[title], *(it.note for it in facts.values() if it.note)])
     return Block(title, (note,), ("row", *(it.label for it in facts.values())), tuple(rows))
-
-
-def _values(found: RowFacts, facts: Mapping[str, Fact], seeds: int) -> list[str]:
-    own = [_text(found.values.get(name), fact) for name, fact in facts.items()]
-    if found.state not in ("ok", "not_available"):
-        own[0] = view.state_words(found.state, found.done, seeds)
-    return own
 
 
 def _text(value: float | None, fact: Fact) -> str:

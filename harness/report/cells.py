@@ -35,20 +35,30 @@ def cells_of(table_runs: TableRuns, store: Store, scores: RunScores) -> list[Cel
     for row, column in itertools.product(table_runs.rows, table.columns):
         run_id, score = row.run_id(column), column.reads
         behind, benchmark = table_runs.of(run_id), benchmark_of(profile, score)
-        ours: dict[str, Any] = {"state": "not_available", **makers(run_id)}
+        ours = {**vars(scores.numbers(row.id, column.id)), "state": "not_available"}
         if benchmark is not None:
             state, reason = state_of(behind, benchmark, score, measured, failures)
-            numbers = scores.numbers(row.id, column.id) if state == "ok" else Numbers()
             judges = dict.fromkeys(str(run.judged[benchmark].settings["judge"]) for run in behind)
             judged = (
                 f"{run.name}@{run.judged[benchmark].fingerprint[:12]}"
                 for run in behind
                 if (run_id, run.seed, score) in measured
             )
-            ours |= {**vars(numbers), "state": state, "reason": reason}
+            ours |= {"state": state, "reason": reason}
             ours |= {"judge": ", ".join(judges), "runs": tuple(judged)}
+        ours |= makers(run_id)
         cells.append(declared_cell(table, profile, table_runs.seeds, row, column, **ours))
     return cells
+
+
+def measured_cell(cell: Cell, scores: RunScores) -> Cell:
+    """Return a cell with its numbers in the scores, which do not tell why it has none."""
+    numbers, said = scores.numbers(cell.row, cell.column), dict[str, Any]()
+    if numbers != Numbers():
+        said = {"state": "ok", "reason": None}
+    elif cell.state == "ok":
+        said = {"state": "not_run"}
+    return cell.model_copy(update={**vars(numbers), **said})
 
 
 class Failures:

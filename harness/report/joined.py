@@ -10,18 +10,19 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from harness.errors import UserError
 from harness.pipeline.runs import TableRuns
 from harness.report.build import results_on
+from harness.report.cells import measured_cell
 from harness.report.controls import KnownControls
 from harness.report.model import Cell, Origin, Report, ReportRow, RowFacts
 from harness.report.origin import distinct
 from harness.report.publication import read_digests, read_published, restore
 from harness.report.publish import steps_of
 from harness.report.results import Results
-from harness.report.scores import Numbers, RunScores
+from harness.report.scores import RunScores
 from harness.runtime import Plan
 
 Place = tuple[str, str]
@@ -59,7 +60,9 @@ def joined(
         return sorted(found.values(), key=lambda it: runs.row_ids.index(it.row))
 
     ordered = [
-        _measured(cells[row, column.id], scores) for row in runs.row_ids for column in own.columns
+        measured_cell(cells[row, column.id], scores)
+        for row in runs.row_ids
+        for column in own.columns
     ]
     found = results_on(runs, known, scores, ordered, origin, facts)
     failures = dict.fromkeys((*before.failures, *found.report.failures))
@@ -103,21 +106,13 @@ def _check(runs: TableRuns, before: Report, own: Report, folder: Path) -> None:
 
 
 def _made_by(before: Cell, own: Cell) -> Cell:
-    """Return a cell with the runs of both; if a seed is incomplete, so is the cell."""
+    """Return a cell with the seeds and runs of both; if a seed is incomplete, so is the cell."""
     incomplete = before if own.state == "ok" else own
     made = {name: _both(before, own, name) for name in ("reward_models", "creators")}
     runs = sorted({*before.runs, *own.runs}, key=_seed)
-    said = {"state": incomplete.state, "reason": incomplete.reason}
+    seeds = sorted({*before.seeds, *own.seeds})
+    said = {"state": incomplete.state, "reason": incomplete.reason, "seeds": tuple(seeds)}
     return own.model_copy(update={**made, **said, "runs": tuple(runs)})
-
-
-def _measured(cell: Cell, scores: RunScores) -> Cell:
-    """Return a cell with the numbers of all seeds, which may have made it or its baseline whole."""
-    numbers = scores.numbers(cell.row, cell.column)
-    said: dict[str, Any] = {"seeds": scores.seeds}
-    if numbers != Numbers():
-        said |= {"state": "ok", "reason": None}
-    return cell.model_copy(update={**vars(numbers), **said})
 
 
 def _seed(run: str) -> int:

@@ -14,6 +14,7 @@ from harness.registry.profile import Profile, benchmark_of, lacking_rows, table_
 from harness.registry.schema import Table
 from harness.report import reward_study
 from harness.report.build import sensitivity, summarise
+from harness.report.cells import measured_cell
 from harness.report.controls import Controls, checked_runs
 from harness.report.league import league_pictures, leagues_of
 from harness.report.model import Report
@@ -28,7 +29,7 @@ from harness.report.publication import (
 )
 from harness.report.render import as_markdown
 from harness.report.results import Results
-from harness.report.scores import Measured, Numbers, RunScores, read_score_file, write_scores
+from harness.report.scores import Measured, RunScores, read_score_file, write_scores
 from harness.runtime import Stage, Store
 
 ANSWERS = "answers.parquet"
@@ -127,13 +128,7 @@ def recomputed(report: Report, folder: Path) -> Report:
     """Return a published report with all numbers recomputed from its per-prompt scores."""
     measured = read_score_file(folder / SCORES)
     scores = RunScores(measured, report.seeds, report.rows, report.columns)
-    cells = []
-    for cell in report.cells:
-        found = scores.numbers(cell.row, cell.column)
-        # The scores tell whether a cell is complete, but not why one is incomplete.
-        whole = found != Numbers()
-        state = "ok" if whole else cell.state if cell.state != "ok" else "not_run"
-        cells.append(cell.model_copy(update={**vars(found), "state": state}))
+    cells = [measured_cell(cell, scores) for cell in report.cells]
     study, table = report.study, all_tables().get(report.table)
     rows = [row.id for row in report.rows]
     again = {
