@@ -29,6 +29,12 @@ class Part(Strict):
         return self.model_dump(mode="json")
 
 
+class Lenient(Part):
+    """A part of which older publications have more fields."""
+
+    model_config = ConfigDict(extra="ignore")
+
+
 class RowFacts(Part):
     """What the stages of one run of a row record besides scores (`harness.report.facts`)."""
 
@@ -51,10 +57,8 @@ LeagueVerdict = Literal["above", "below", "alike", "open", "no method", "missing
 its whole interval is within the margin, else open. Only complete methods are compared."""
 
 
-class LeagueMember(Part):
+class LeagueMember(Lenient):
     """A row in a league; numbers are null while seeds are missing."""
-
-    model_config = ConfigDict(extra="ignore")  # older publications have more fields
 
     row: str
     verdict: LeagueVerdict

@@ -153,7 +153,7 @@ class Publication(Generic[Model]):
         return self.extent(report).model_copy(update={"kind": self.name, "digests": digests})
 
     def read(self, folder: Path) -> Model:
-        return _read(TypeAdapter(self.model), folder / REPORT, self.name)
+        return read_form(self.model, folder / REPORT, self.name)
 
     def check(self, folder: Path) -> Model:
         """Return a published report after checking its files and recomputing its numbers."""
@@ -179,15 +179,15 @@ def read_published(folder: Path) -> tuple[Report, Measured]:
 def read_report(folder: Path) -> Report:
     """Read a published table, verifying the digests of its files."""
     check_files(folder, (PAGE, REPORT, SCORES), "table")
-    return _read(TypeAdapter(Report), folder / REPORT, "table")
+    return read_form(Report, folder / REPORT, "table")
 
 
 def read_digests(folder: Path, what: str = "table") -> Digests:
-    return _read(TypeAdapter(Digests), folder / DIGESTS, what)
+    return read_form(Digests, folder / DIGESTS, what)
 
 
 def read_index(results_dir: Path) -> Index:
-    return _read(TypeAdapter(Index), results_dir / INDEX, "results")
+    return read_form(Index, results_dir / INDEX, "results")
 
 
 def archived_entry(folder: Path) -> IndexEntry:
@@ -199,11 +199,11 @@ def archived_entry(folder: Path) -> IndexEntry:
     )
 
 
-def _read(form: TypeAdapter[Form], path: Path, what: str) -> Form:
+def read_form(form: type[Form], path: Path, what: str) -> Form:
     """Read JSON written by publishing; `what` names the publication in errors."""
     again = f"restore it from version control, or publish the {what} again"
     try:
-        return form.validate_python(foreign.read_json(path.read_bytes()))
+        return TypeAdapter(form).validate_python(foreign.read_json(path.read_bytes()))
     except FileNotFoundError as error:
         raise HarnessError(f"{path} is missing; {again}") from error
     except ValidationError as error:

@@ -10,9 +10,10 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from harness.registry.objective import Scalar, SweepObjective
+from harness.report.model import Lenient
 from harness.report.publication import REPORT, SCORES, IndexEntry, Publication, check_files
 from harness.report.render import markdown
 from harness.report.scores import Measured, RunScores, read_score_file, write_scores
@@ -22,9 +23,7 @@ from harness.strict import Strict
 NOT_RUN = "not run"
 
 
-class SweepTrial(Strict):
-    model_config = ConfigDict(extra="ignore")  # older publications have more fields
-
+class SweepTrial(Lenient):
     number: int
     state: str
     """`running`, `complete` or `fail`."""
@@ -60,9 +59,7 @@ class WinnerScore(Strict):
     gain_ci_high: float | None
 
 
-class SweepReport(Strict):
-    model_config = ConfigDict(extra="ignore")  # as in a trial
-
+class SweepReport(Lenient):
     name: str
     question: str
     profile: str

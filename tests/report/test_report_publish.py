@@ -109,7 +109,7 @@ def test_prompts_are_published_where_they_are_the_embedded_world_s(
     (folder / FILE).write_text("[]")
     with pytest.raises(HarnessError, match="is not what was published"):
         read_published(folder)
-    with pytest.raises(HarnessError, match=r"examples\.json has another form"):
+    with pytest.raises(HarnessError, match=r"examples\.json was published in another form"):
         read_examples(folder / FILE)
 
 

@@ -14,14 +14,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import ConfigDict, ValidationError
-
-from harness.errors import HarnessError
 from harness.pipeline.algorithm import Run
 from harness.pipeline.runs import TableRuns
 from harness.report.facts import creator_stages
-from harness.report.model import Part
+from harness.report.model import Lenient
 from harness.report.origin import made_by
+from harness.report.publication import read_form
 from harness.report.results import Results
 from harness.runtime import Stage, Store
 from harness.worlds.stage_io import read_rows
@@ -38,13 +36,7 @@ ONLINE_RULE = (
 )
 
 
-class Shown(Part):
-    """A part of the examples; older publications have more fields."""
-
-    model_config = ConfigDict(extra="ignore")
-
-
-class RewardedAnswer(Shown):
+class RewardedAnswer(Lenient):
     """One answer to a prompt; its role is `chosen`, `rejected` or empty."""
 
     text: str
@@ -52,7 +44,7 @@ class RewardedAnswer(Shown):
     role: str
 
 
-class Step(Shown):
+class Step(Lenient):
     """A human prompt or a rewrite of one; online runs do not keep answers."""
 
     name: str
@@ -62,7 +54,7 @@ class Step(Shown):
     answers: tuple[RewardedAnswer, ...] = ()
 
 
-class Lineage(Shown):
+class Lineage(Lenient):
     """A human prompt with its rewrites, and the rule by which it was chosen."""
 
     table: str
@@ -74,7 +66,7 @@ class Lineage(Shown):
     stages: tuple[str, ...]
 
 
-class Examples(Shown):
+class Examples(Lenient):
     offline: tuple[Lineage, ...] = ()
     online: tuple[Lineage, ...] = ()
 
@@ -112,12 +104,7 @@ def write_examples(examples: Examples, folder: Path) -> None:
 
 
 def read_examples(path: Path) -> Examples | None:
-    try:
-        return Examples.model_validate_json(path.read_bytes())
-    except FileNotFoundError:
-        return None
-    except ValidationError as error:
-        raise HarnessError(f"{path} has another form; publish the table again") from error
+    return read_form(Examples, path, "table") if path.is_file() else None
 
 
 def _lineages(table_runs: TableRuns, store: Store, *, online: bool) -> Iterator[Lineage]:
