@@ -262,7 +262,8 @@ def _rows(results: Results, column: Column) -> str:
     if lacking:
         said.append(f"{counted(lacking, 'row')} {'have' if lacking > 1 else 'has'} no numbers")
     first = f"{', '.join(said[:-1])} and " if len(said) > 1 else ""
-    return f"{where} {first}{said[-1]}"
+    how = "by unadjusted intervals, " if len(done) > 1 else ""
+    return f"{where} {how}{first}{said[-1]}"
 
 
 def _sides(sides: Sequence[int], better: str, worse: str) -> list[str]:

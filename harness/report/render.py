@@ -15,7 +15,7 @@ from harness.report.answer import answer_to, finding
 from harness.report.blocks import assumption_blocks, fact_blocks, number_blocks
 from harness.report.claims import WORDS, all_verdicts, tally, totals
 from harness.report.league import league_pictures, over_even
-from harness.report.model import Cell
+from harness.report.model import Cell, CheckedControl
 from harness.report.plots import Picture
 from harness.report.publication import PAGE
 from harness.report.results import Results
@@ -202,19 +202,24 @@ def _world(
 
 def _power_lines(results: Results) -> Iterator[tuple[str, ...]]:
     report, verdicts, nothing = results.report, results.verdicts, view.APPLIES_NOT
-    controls = view.controls_passed(report) if report.controls else nothing
-    unsure = sum(control.state == "open" for control in report.controls)
-    controls += f", {unsure} open" if unsure else ""
     found = tally(verdicts).words
     words = [str(found[word]) if verdicts else nothing for word in WORDS]
     name, seeds = results.table.heading.partition(":")[0], seeds_text(report.seeds)
     if not report.power:
-        yield (name, seeds, controls, nothing, nothing, *words)
+        yield (name, seeds, _passed(report.controls), nothing, nothing, *words)
     for power in report.power:
         which = f"{name}, {power.training}" if len(report.power) > 1 else name
         doses = nothing if power.in_doses is None else f"{power.in_doses:.1f}"
         decimals = view.our_decimals(results, results.table.column(power.column))
-        yield (which, seeds, controls, f"{power.detectable:.{decimals}f}", doses, *words)
+        passed = _passed([it for it in report.controls if it.training == power.training])
+        yield (which, seeds, passed, f"{power.detectable:.{decimals}f}", doses, *words)
+
+
+def _passed(controls: Sequence[CheckedControl]) -> str:
+    if not controls:
+        return view.APPLIES_NOT
+    unsure = sum(control.state == "open" for control in controls)
+    return view.controls_passed(controls) + (f", {unsure} open" if unsure else "")
 
 
 def _section(results: Results) -> dict[str, object]:

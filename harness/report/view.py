@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 from harness.registry.schema import Column
-from harness.report.model import Cell, Origin, Power, Report, State
+from harness.report.model import Cell, CheckedControl, Origin, Power, Report, State
 from harness.report.results import Results
 from harness.words import counted
 
@@ -88,17 +88,22 @@ def facts(results: Results) -> list[tuple[str, str]]:
         ("Controls", _controls(report) if report.controls else ""),
         ("Policy", ", ".join(origin.policies)),
         ("Prompts", ", ".join(origin.prompts)),
-        ("Reward model", _with_rows(report, lambda cell: cell.reward_models) or "none"),
-        ("Creator", _with_rows(report, lambda cell: cell.creators) or "none: nothing evolves"),
-        ("Judge", judges_text(origin) or "none"),
+        *(_made_with(report) if origin.policies else ()),  # else nothing is known of its runs
         *(
             (f"Calibration of {name}", NOT_CALIBRATED if held is None else held.text)
             for name, held in results.calibrations.items()
         ),
         *computed_by(origin),
     ]
-    may_lack = ("Inadmissible", "Power", "Controls")
-    return [(name, plain(text)) for name, text in found if text or name not in may_lack]
+    return [(name, plain(text)) for name, text in found if text]
+
+
+def _made_with(report: Report) -> list[tuple[str, str]]:
+    return [
+        ("Reward model", _with_rows(report, lambda cell: cell.reward_models) or "none"),
+        ("Creator", _with_rows(report, lambda cell: cell.creators) or "none: nothing evolves"),
+        ("Judge", judges_text(report.origin) or "none"),
+    ]
 
 
 def _with_rows(report: Report, models: Callable[[Cell], Sequence[str]]) -> str:
@@ -153,16 +158,16 @@ def power_words(found: Power, results: Results) -> str:
         f"{found.detectable:.{decimals}f} {unit}"
     )
     if found.dose is None:
-        return f"{said}; what tripling the human prompts gains is not known here"
+        return f"{said}; what tripling the original prompts gains is not known here"
     tripled, times = signed(found.dose, decimals), found.in_doses
     if times is None:
-        return f"{said}; tripling the human prompts gains {tripled}"
-    return f"{said}, {times:.1f} of a tripling of human prompts ({tripled})"
+        return f"{said}; tripling the original prompts gains {tripled}"
+    return f"{said}, {times:.1f} of a tripling of original prompts ({tripled})"
 
 
-def controls_passed(report: Report) -> str:
+def controls_passed(controls: Iterable[CheckedControl]) -> str:
     """Count the controls that passed, among those that the profile can run."""
-    states = Counter(control.state for control in report.controls)
+    states = Counter(control.state for control in controls)
     return f"{states['passed']} of {states.total() - states['not_available']}"
 
 
@@ -172,7 +177,7 @@ def _controls(report: Report) -> str:
         for control in report.controls
         if control.state != "passed"
     ]
-    said = f"{controls_passed(report)} passed"
+    said = f"{controls_passed(report.controls)} passed"
     return f"{said}; {', '.join(others)}" if others else said
 
 

@@ -366,7 +366,7 @@ def test_with_controls_a_table_says_its_power(
     assert power.dose == pytest.approx(4.0)
     assert power.in_doses == pytest.approx(power.detectable / 4.0)
     text = as_markdown(results)
-    assert "of a tripling of human prompts (+4.0" in text
+    assert "of a tripling of original prompts (+4.0" in text
 
 
 def test_published_controls_count_while_they_are_of_the_same_runs(

@@ -40,7 +40,9 @@ AGAINST_A_MIN = DECLARATION | {
     "rows": [*(row | {"baseline": "eva-a_min"} for row in ROWS[:3]), ROWS[3]],
     "claims": [CLAIM | {"paper_margin": "+8.5", "within_noise": True}],
 }
-ALL_BETTER = "n stand-in A (hard lists), 3 of 3 rows are better than the baseline."
+ALL_BETTER = (
+    "n stand-in A (hard lists), by unadjusted intervals, 3 of 3 rows are better than the baseline."
+)
 
 
 def all_with_luck(store: Store, runs: TableRuns) -> None:
@@ -65,8 +67,9 @@ def baseline_alone(store: Store, runs: TableRuns) -> None:
             "and seed, so that chance was not measured: it is 4.5: “A_min beats DPO”; i"
             + ALL_BETTER, id="without any chance"),
         pytest.param(
-            AGAINST_A_MIN, 3, all_with_luck, "*; the paper's +8.5, within its own noise)*none of 3 "
-            "rows is better than the baseline and 3 are worse than it.", id="losses"),
+            AGAINST_A_MIN, 3, all_with_luck, "*; the paper's +8.5, within its own noise)*by "
+            "unadjusted intervals, none of 3 rows is better than the baseline and 3 are worse than "
+            "it.", id="losses"),
         pytest.param(
             CLAIMED, 2, lambda *_: None, "No result yet, because `eva-a_min` in `ah_wr` has "
             "not run: “A_min beats DPO” is its primary claim.", id="nothing has run"),
@@ -94,18 +97,21 @@ def test_a_finding_is_the_primary_claim_and_how_rows_fare(
     assert fnmatchcase(finding(found, verdicts), said)
 
 
+BY = "by unadjusted intervals, "
+
+
 @pytest.mark.parametrize(
     ("sides", "direction", "said"),
     [
-        ((1, 0, 0), "higher", "1 of 3 rows is better than the baseline and 2 are not "
+        ((1, 0, 0), "higher", f"{BY}1 of 3 rows is better than the baseline and 2 are not "
                               "significantly different."),
-        ((1, -1, 0), "lower", "1 of 3 rows is better than the baseline, 1 is worse than it and 1 "
-                              "is not significantly different."),
-        ((1, 1, -1), "none", "2 of 3 rows are above the baseline and 1 is below it."),
+        ((1, -1, 0), "lower", f"{BY}1 of 3 rows is better than the baseline, 1 is worse than it "
+                              "and 1 is not significantly different."),
+        ((1, 1, -1), "none", f"{BY}2 of 3 rows are above the baseline and 1 is below it."),
         ((-1, None, None), "higher", "the one row with a gain is worse than the baseline and 2 "
                                      "rows have no numbers."),
-        ((0, None, 1), "higher", "1 of 2 rows is better than the baseline, 1 is not significantly "
-                                 "different and 1 row has no numbers."),
+        ((0, None, 1), "higher", f"{BY}1 of 2 rows is better than the baseline, 1 is not "
+                                 "significantly different and 1 row has no numbers."),
     ],
 )  # fmt: skip
 def test_a_finding_tells_better_from_worse_by_the_column(

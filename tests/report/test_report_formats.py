@@ -121,6 +121,14 @@ def listed(text: str) -> tuple[str, ...]:
     return () if text in ("none", "–") else made_by(text.split(", "))
 
 
+def test_of_a_table_that_is_not_published_nothing_is_made_up(tmp_path: Path) -> None:
+    """What evolves its rows is not known; its seeds and models are not said to be none."""
+    (found,) = published_tables([all_tables()["table4"]], load_profiles()["micro"], tmp_path)
+    said = dict(facts(found))
+    assert all(said.values())
+    assert not {"Seeds", "Policy", "Creator", "Reward model"} & said.keys()
+
+
 def test_every_surface_names_exactly_what_made_each_cell(store: Store, tmp_path: Path) -> None:
     """Two tables share a run and its models, and no row has those of another row."""
     profile, results = load_profiles()["micro"], tmp_path / "results"
