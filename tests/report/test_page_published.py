@@ -14,7 +14,7 @@ from harness.cli.common import print_json
 from harness.project import results_dir
 from harness.registry.claims import figure_claims
 from harness.registry.declared import load_tables, named_profile
-from harness.registry.profile import load_profiles
+from harness.registry.profile import load_profiles, table_at
 from harness.report.answer import Answer, answer_to
 from harness.report.build import published_tables
 from harness.report.claims import all_verdicts
@@ -128,6 +128,15 @@ def test_the_page_is_small_and_every_link_leads_somewhere(html: str) -> None:
     assert {link for link in re.findall(r'href="#([^"]+)"', html) if "/" in link} <= named
     figures = re.findall(r"<h3>Figure (\d+)", html)
     assert figures == sorted(figures, key=int)
+
+
+def test_where_no_claim_can_be_judged_the_page_says_so_instead_of_listing_them(html: str) -> None:
+    profile = load_profiles()["laptop"]
+    tables = [table_at(load_tables()[name], profile) for name in ("table1", "table4")]
+    page = as_html(published_tables(tables, profile, results_dir()), [])
+    said = "so no claim can be judged here"
+    assert (said in page, 'class="claim ' in page) == (True, False)
+    assert (said in html, 'class="claim ' in html) == (False, True)
 
 
 def test_the_first_screen_has_the_primary_claims_and_the_page_is_short(
