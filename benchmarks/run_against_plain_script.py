@@ -38,7 +38,8 @@ from harness.runtime import Plan, Store
 from harness.worlds.embedded.creator import EmbeddedCreator
 from harness.worlds.embedded.judge import JUDGES, GivenAnswer, score_downstream
 from harness.worlds.embedded.texts import read_prompts
-from harness.worlds.lookup import resolve, runtime_of, world_of
+from harness.worlds.lookup import runtime_of, world_of
+from harness.worlds.real.models import resolve
 
 PROFILE = load_profiles()["micro"]
 ASSETS = world_of(PROFILE)

@@ -190,7 +190,11 @@ def load_figures(
 
 
 def _model_of(document: documents.Document) -> type[Figure]:
-    kind = document.data.get("kind") if isinstance(document.data, dict) else None
+    if not isinstance(document.data, dict):
+        raise documents.RegistryError(
+            [document.problem((), "the file holds no figure; declare one")]
+        )
+    kind = document.data.get("kind")
     if isinstance(kind, str) and kind in MODELS:
         return MODELS[kind]
     wrong = "this key is missing; add it" if kind is None else f"`{kind}` is not known"

@@ -83,6 +83,7 @@ LINES = HEAD + "kind: iterations\ncolumn: ah_wr\npanels:\n  all:\n    eva: {1: t
         (HEAD + "kind: gain\n", "kind: `gain` is not known; did you mean `gains`?"),
         (HEAD, "kind: this key is missing; add it"),
         ("", "the file is empty; declare a figure"),
+        ("- gains", "the file holds no figure; declare one"),
         (LINES.replace("figure90", "figure91"), "id: `figure91` differs from the name of the"),
         (LINES.replace("{numbers}", "{number}"), "`alt` names `{number}`; did you mean `numbers`?"),
         (LINES.replace("{numbers}", "{}"), "`alt` names `{}`"),
