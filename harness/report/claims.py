@@ -28,6 +28,11 @@ def all_verdicts(
     return [*of_tables, *judge_figures(declared, tables, profile.name, profile.scale)]
 
 
+def judges_none(verdicts: Sequence[Verdict], profile: Profile) -> bool:
+    """Return whether a profile's own columns leave no claim of the paper to judge."""
+    return bool(profile.columns) and all(verdict.word == "not_run" for verdict in verdicts)
+
+
 class Tally(Part):
     """The number of claims by verdict, of those that share a mark, or have none."""
 

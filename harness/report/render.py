@@ -13,7 +13,7 @@ from harness.registry.claims import FigureClaims, figure_claims
 from harness.report import view
 from harness.report.answer import answer_to, finding
 from harness.report.blocks import assumption_blocks, fact_blocks, number_blocks
-from harness.report.claims import WORDS, all_verdicts, tally, totals
+from harness.report.claims import WORDS, all_verdicts, judges_none, tally, totals
 from harness.report.league import league_pictures, over_even
 from harness.report.model import Cell, CheckedControl
 from harness.report.plots import Picture
@@ -191,8 +191,8 @@ def _world(
         "profile": profile.name,
         "scale": profile.scale,
         "answer": answer_to(tables, verdicts),
-        "totals": totals(verdicts) if verdicts and not profile.columns else [],
-        "decides_none": bool(profile.columns),
+        "totals": totals(verdicts) if verdicts and not judges_none(verdicts, profile) else [],
+        "judges_none": judges_none(verdicts, profile),
         "power": [line for it in shown for line in _power_lines(it)],
         "silent": [it for it in verdicts if it.word in ("inadmissible", "not_run")],
         "sections": [_section(it) for it in shown],

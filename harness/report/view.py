@@ -88,7 +88,8 @@ def facts(results: Results) -> list[tuple[str, str]]:
         ("Controls", _controls(report) if report.controls else ""),
         ("Policy", ", ".join(origin.policies)),
         ("Prompts", ", ".join(origin.prompts)),
-        *(_made_with(report) if origin.policies else ()),  # else nothing is known of its runs
+        *(_made_with(report) if origin.stages else ()),  # else its runs are not known
+        ("Judge", judges_text(origin)),
         *(
             (f"Calibration of {name}", NOT_CALIBRATED if held is None else held.text)
             for name, held in results.calibrations.items()
@@ -102,7 +103,6 @@ def _made_with(report: Report) -> list[tuple[str, str]]:
     return [
         ("Reward model", _with_rows(report, lambda cell: cell.reward_models) or "none"),
         ("Creator", _with_rows(report, lambda cell: cell.creators) or "none: nothing evolves"),
-        ("Judge", judges_text(report.origin) or "none"),
     ]
 
 

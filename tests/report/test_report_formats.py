@@ -126,6 +126,7 @@ def test_of_a_table_that_is_not_published_nothing_is_made_up(tmp_path: Path) -> 
     (found,) = published_tables([all_tables()["table4"]], load_profiles()["micro"], tmp_path)
     said = dict(facts(found))
     assert all(said.values())
+    assert said["Judge"]
     assert not {"Seeds", "Policy", "Creator", "Reward model"} & said.keys()
 
 
