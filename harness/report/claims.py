@@ -28,9 +28,14 @@ def all_verdicts(
     return [*of_tables, *judge_figures(declared, tables, profile.name, profile.scale)]
 
 
-def judges_none(verdicts: Sequence[Verdict], profile: Profile) -> bool:
-    """Return whether a profile's own columns leave no claim of the paper to judge."""
-    return bool(profile.columns) and all(verdict.word == "not_run" for verdict in verdicts)
+def why_unjudged(verdicts: Sequence[Verdict], profile: Profile) -> str:
+    """Say why a profile's own columns leave no claim of the paper to judge; else nothing."""
+    if not profile.columns or any(verdict.word != "not_run" for verdict in verdicts):
+        return ""
+    return (
+        "The paper's claims are about its own benchmarks. This profile runs none of them, so no "
+        "claim can be judged here."
+    )
 
 
 class Tally(Part):

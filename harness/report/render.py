@@ -13,7 +13,7 @@ from harness.registry.claims import FigureClaims, figure_claims
 from harness.report import view
 from harness.report.answer import answer_to, finding
 from harness.report.blocks import assumption_blocks, fact_blocks, number_blocks
-from harness.report.claims import WORDS, all_verdicts, judges_none, tally, totals
+from harness.report.claims import WORDS, all_verdicts, tally, totals, why_unjudged
 from harness.report.league import league_pictures, over_even
 from harness.report.model import Cell, CheckedControl
 from harness.report.plots import Picture
@@ -187,12 +187,13 @@ def _world(
     others = [path for path in pages if path.parent.name not in names]
     # Claims on figures are judged where figures are published.
     verdicts = all_verdicts(shown, figure_claims() if others else FigureClaims(), profile)
+    unjudged = why_unjudged(verdicts, profile)
     return {
         "profile": profile.name,
         "scale": profile.scale,
         "answer": answer_to(tables, verdicts),
-        "totals": totals(verdicts) if verdicts and not judges_none(verdicts, profile) else [],
-        "judges_none": judges_none(verdicts, profile),
+        "totals": totals(verdicts) if verdicts and not unjudged else [],
+        "unjudged": unjudged,
         "power": [line for it in shown for line in _power_lines(it)],
         "silent": [it for it in verdicts if it.word in ("inadmissible", "not_run")],
         "sections": [_section(it) for it in shown],

@@ -31,7 +31,7 @@ from harness.report.blocks import (
     found_blocks,
     summary_blocks,
 )
-from harness.report.claims import PRIMARY, all_verdicts, judges_none, measures, tally, totals
+from harness.report.claims import PRIMARY, all_verdicts, measures, tally, totals, why_unjudged
 from harness.report.league import league_pictures
 from harness.report.model import GROUPS, Estimate, Verdict
 from harness.report.page.examples import examples_in, first_of
@@ -78,7 +78,7 @@ def as_html(tables: Sequence[Results], pictures: Sequence[Picture]) -> str:
         claims=_claims(tables, verdicts),
         counts=tally(verdicts).words,
         primary=PRIMARY,
-        judges_none=judges_none(verdicts, profile),
+        unjudged=why_unjudged(verdicts, profile),
         totals=totals(verdicts),
         appendix=[*_assumptions(tables), *_deviations(profile), run_block(tables)],
     )
