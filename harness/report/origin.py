@@ -77,8 +77,9 @@ def _reward_models(stages: Sequence[Stage], store: Store) -> Iterator[str]:
             if store.status(stage.fingerprint) == "done"
         )
         weights = next(filter(None, said), "embedded")
-        # Embedded models ship with the package; there is nothing to verify.
-        yield name if weights == "embedded" else f"{name} (weights: {weights})"
+        # Embedded models ship with the package, and a function has no weights.
+        nothing_to_verify = weights in ("embedded", "none")
+        yield name if nothing_to_verify else f"{name} (weights: {weights})"
 
 
 def stage_summary(store: Store, stage: Stage) -> dict[str, Any]:

@@ -280,12 +280,14 @@ def test_one_seed_is_not_compared_with_the_paper(store: Store) -> None:
 
 
 def test_the_report_says_whether_a_published_models_weights_were_verified(store: Store) -> None:
-    """Known once it has annotated; of the embedded world's own models nothing needs to be said."""
+    """Known once it has annotated; of embedded models and of functions nothing needs to be said."""
     runs = toy_runs((0,))
     name = ToyWorld(runs.profile).reward_model("pointwise")
     asked = ["arena_hard"]
     assert origin_of(runs, store, asked).reward_models == (name,)
-    (stage, *_) = [s for s in Plan(runs.targets) if s.kind == "annotate"]
+    (stage, other, *_) = [s for s in Plan(runs.targets) if s.kind == "annotate"]
+    write_files(store, other, summary={"weights": "none"})
+    assert origin_of(runs, store, asked).reward_models == (name,)
     write_files(store, stage, summary={"weights": "unverified"})
     assert origin_of(runs, store, asked).reward_models == (f"{name} (weights: unverified)",)
     said = dict(facts(stored(runs, store)))["Reward model"]
