@@ -59,7 +59,7 @@ def study_name(sweep: Sweep, profile: Profile) -> str:
 
 
 def open_study(sweep: Sweep, name: str) -> optuna.Study:
-    """Return a study, new or resumed, with its declared and its unfinished points queued."""
+    """Return a study, new or resumed, with its declared, unfinished and failed points queued."""
     study = optuna.create_study(
         storage=_storage(storage_file(sweep.name)),
         study_name=name,
@@ -73,13 +73,18 @@ def open_study(sweep: Sweep, name: str) -> optuna.Study:
         study.enqueue_trial(dict(point), skip_if_exists=True)
     for trial in study.get_trials(states=(TrialState.RUNNING,)):
         study.tell(trial.number, state=TrialState.FAIL)
-    known = [trial.system_attrs.get("fixed_params") or trial.params for trial in study.trials
-             if not _was_stopped(trial)]  # fmt: skip
-    for trial in filter(_was_stopped, study.trials):
-        if trial.params.keys() == sweep.space.keys() and trial.params not in known:
-            known.append(trial.params)
-            study.enqueue_trial(trial.params)
+    known = [_asked(trial) for trial in study.trials if trial.state != TrialState.FAIL]
+    for trial in study.get_trials(states=(TrialState.FAIL,)):
+        point = _asked(trial)
+        if point.keys() == sweep.space.keys() and point not in known:
+            known.append(point)
+            study.enqueue_trial(point)
     return study
+
+
+def _asked(trial: FrozenTrial) -> dict[str, Scalar]:
+    """Return a trial's point as it was queued, or as far as it was drawn."""
+    return trial.system_attrs.get("fixed_params") or trial.params
 
 
 def _was_stopped(trial: FrozenTrial) -> bool:
@@ -125,9 +130,15 @@ def point_of(trial: FrozenTrial | optuna.Trial) -> dict[str, Scalar]:
 
 
 def trials_of(study: optuna.Study | None) -> list[FrozenTrial]:
-    """Return the trials that came to an end of their own."""
+    """Return the trials that came to an end of their own, without failures that are tried again."""
     known = [] if study is None else study.get_trials(deepcopy=False)
-    return [trial for trial in known if trial.state.is_finished() and not _was_stopped(trial)]
+    ended = [trial for trial in known if trial.state.is_finished() and not _was_stopped(trial)]
+    last = {fingerprint_of(_asked(trial)): trial.number for trial in known}
+    return [
+        trial
+        for trial in ended
+        if trial.state != TrialState.FAIL or trial.number == last[fingerprint_of(_asked(trial))]
+    ]
 
 
 def trial_line(sweep: Sweep, trial: FrozenTrial) -> SweepTrial:

@@ -110,6 +110,33 @@ def test_a_failed_stage_fails_its_trial_and_no_other(worked: Any) -> None:
     assert any("failed: " in line and "the toy is broken" in line for line in said)
 
 
+@pytest.mark.parametrize("kind", ["grid", "random"])
+def test_a_failed_trial_is_tried_again_by_the_next_command(worked: Any, kind: str) -> None:
+    """As `harness run` does with failed stages: the disk may have been full."""
+    share = {"grid": SHARES[SHARE], "random": {"suggest_float": {"low": 0.2, "high": 0.8}}}[kind]
+    sweep = toy(space={SHARE: share}, sampler={"kind": kind, "seed": 0})
+    broken = InlineEngine(lambda stage: stage.settings.get("evolved_share", 0) > 0.55)
+    worked(sweep, broken)
+    first = found(sweep)
+    failed = [trial.params[SHARE] for trial in first.failed]
+    assert (first.counted, 0 < len(failed) < 4) == (4, True)
+    worked(sweep, broken)
+    second = found(sweep)
+    assert (second.counted, [trial.params[SHARE] for trial in second.failed]) == (4, failed)
+    worked(sweep)
+    third = found(sweep)
+    assert (third.counted, third.failed) == (4, [])
+    assert {*failed} < {trial.params[SHARE] for trial in third.complete}
+
+
+def test_a_point_of_a_grid_that_was_killed_while_it_was_drawn_is_tried_again() -> None:
+    sweep = toy(sampler=GRID)
+    opened(sweep).ask()
+    waiting = [t for t in opened(sweep).trials if t.state == TrialState.WAITING]
+    points = [tuple(t.system_attrs["fixed_params"].values()) for t in waiting]
+    assert len(points) == len(set(points)) == sweep.grid_size
+
+
 def test_a_stage_that_every_trial_needs_ends_the_sweep_before_a_trial_begins(worked: Any) -> None:
     with pytest.raises(HarnessError, match=r"the stage .* failed: the toy is broken"):
         worked(SWEEP, InlineEngine(lambda stage: stage.kind == "annotate"))
