@@ -313,7 +313,12 @@ def save(text: str, output: Path) -> None:
 
 
 def print_json(value: Any, answer: Answer | None = None, facts: Any = None) -> None:
-    """Print models, plain data or a JSON string on stdout, in the common format.
+    """Print `json_text` on stdout."""
+    sys.stdout.write(json_text(value, answer, facts))
+
+
+def json_text(value: Any, answer: Answer | None = None, facts: Any = None) -> str:
+    """Return models, plain data or a JSON string in the common format.
 
     The output is an object that starts with a schema version. A list becomes its `items`, after the
     answer that they support, and facts of rows.
@@ -324,7 +329,7 @@ def print_json(value: Any, answer: Answer | None = None, facts: Any = None) -> N
     whole = {VERSIONED: 1} | ({"answer": answer.as_json()} if answer else {})
     whole |= ({"facts": facts} if facts else {}) | content
     text = json.dumps(whole, indent=2, ensure_ascii=False, allow_nan=False, default=_plain)
-    sys.stdout.write(f"{text}\n")
+    return f"{text}\n"
 
 
 def _plain(model: Any) -> Any:

@@ -11,7 +11,7 @@ import typer
 
 from harness import project
 from harness.cli import common
-from harness.cli.common import bold, console, emit, note, print_json, text_table
+from harness.cli.common import bold, console, emit, json_text, note, print_json, text_table
 from harness.errors import HarnessError, UserError
 from harness.selection.names import DEFAULT_PROFILE, Format, parse_seeds
 from harness.words import coloured, counted, seeds_text
@@ -135,14 +135,13 @@ def report(
 
 
 def _write(found: Reports, form: Format, output: Path | None, *, full: bool) -> None:
-    if output is not None:
-        common.save(found.text(form), output)
-    elif form is Format.terminal:
+    if output is None and form is Format.terminal:
         show(found, console(), full=full)
-    elif form is Format.json:
-        print_json(found.text(form), found.answer, found.facts)
-    else:
-        sys.stdout.write(found.text(form))
+        return
+    text = found.text(form)
+    if form is Format.json:
+        text = json_text(text, found.answer, found.facts)
+    sys.stdout.write(text) if output is None else common.save(text, output)
 
 
 def show(found: Reports, out: Console, *, full: bool = False) -> None:

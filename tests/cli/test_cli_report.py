@@ -72,4 +72,7 @@ def test_a_report_goes_to_a_file(call: Any, tmp_path: Path, form: str, words: st
     file = tmp_path / "report"
     result = call("report", "table4", "--seeds", "0", "--format", form, "--output", str(file))
     assert result.stdout == ""
-    assert words in file.read_text(encoding="utf-8")
+    text = file.read_text(encoding="utf-8")
+    assert words in text
+    if form == "json":
+        assert call("report", "table4", "--seeds", "0", "--json").stdout == text
