@@ -73,12 +73,16 @@ Records = Sequence[files.Record]
 
 Questions = Sequence[files.Question] | None
 
-
 Rows = list[dict[str, Any]]
 """Answers or judgments in a benchmark's own format, to be written."""
 
 Judged = tuple[Evaluation, Rows]
 """The evaluation and the judgments behind it."""
+
+
+def ids_of(questions: Questions) -> list[str] | None:
+    """Return the questions' prompt ids; None if there are no questions to compare with."""
+    return None if questions is None else [question.prompt_id for question in questions]
 
 
 class Benchmark(ABC):
@@ -231,7 +235,7 @@ class Benchmark(ABC):
         """Score judgments in the benchmark's format: one evaluation per judge and model."""
         own = cls.filed_judge(cls.own_judge)
         return [
-            replace(cls.scored(rows, str(model), questions, data), judge=judge, own_judge=own)
+            replace(cls.scored(rows, str(model or ""), questions, data), judge=judge, own_judge=own)
             for judge, judged in files.records_by(records, cls.judge_field).items()
             for model, rows in files.records_by(judged, cls.model_field).items()
         ]
@@ -344,10 +348,11 @@ class RatedBenchmark(Benchmark):
         """Return the mean rating over the judged questions."""
         low, high = cls.scale
         read = [(it.question_id, it.score) for it in files.read_as(_Rated, records)]
-        found = tally(
+        judgments = [
             Judgment(key, score if score is not None and low <= score <= high else None)
             for key, score in read
-        )
+        ]
+        found = tally(judgments, ids_of(questions))
         values = ratio_values(found.total, found.weight)
         return Evaluation(
             benchmark=cls.name,

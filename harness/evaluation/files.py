@@ -157,6 +157,15 @@ def _id(record: Record, where: str) -> str:
 
 
 def _answer(record: Record, where: str) -> Answer:
+    try:
+        turns, tokens = _turns(record)
+    except (AttributeError, KeyError, TypeError) as error:
+        raise UserError(f"{where} is not in a benchmark's format; repair or remove it") from error
+    return Answer(tuple(_texts(turns, where)), tokens if isinstance(tokens, int) else None)
+
+
+def _turns(record: Record) -> tuple[Any, Any]:
+    """Return an answer's turns and its number of tokens, as they stand in the record."""
     tokens: Any = None
     if isinstance(messages := record.get("messages"), list):
         contents = [m["content"] for m in messages if m.get("role") == "assistant"]
@@ -167,7 +176,7 @@ def _answer(record: Record, where: str) -> Answer:
         turns = choices[0].get("turns") if isinstance(choices, list) and choices else None
         if isinstance(turns, list) and len(turns) == 1 and isinstance(turns[0], Mapping):
             tokens = turns[0].get("token_len")
-    return Answer(tuple(_texts(turns, where)), tokens if isinstance(tokens, int) else None)
+    return turns, tokens
 
 
 def _texts(turns: object, where: str) -> list[str]:

@@ -120,6 +120,8 @@ class Evaluation:
             "n_missing": self.n_missing,
             "scores": dict(self.scores),
             "intervals": self.intervals,
+            "columns": self.columns,
+            "notes": dict(self.notes),
         }
 
 
@@ -209,8 +211,6 @@ def keep(
     path = folder / FILE
     entry = {
         **evaluation.summary,
-        "columns": evaluation.columns,
-        "notes": dict(evaluation.notes),
         "source": dict(source),
         "cost": None if cost is None else dict(cost),
     }

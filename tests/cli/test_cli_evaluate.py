@@ -114,6 +114,38 @@ def test_battles_and_judgments_are_scored_without_a_judge(
     assert found["judge"] == "gpt-4"
 
 
+def test_one_model_of_a_file_is_scored_and_a_nameless_one_is_called_as_the_file(
+    call: Any, says: Any, tmp_path: Path
+) -> None:
+    def rated(model: str | None, score: int) -> list[dict[str, Any]]:
+        own = {} if model is None else {"model": model}
+        judged = {"question_id": 1, "judge": ["gpt-4", "x"], "score": score, **own}
+        return [{**judged, "turn": turn} for turn in (1, 2)]
+
+    both = write_lines(tmp_path / "both.jsonl", *rated("a", 4), *rated("b", 8))
+    command = ("evaluate", "mt_bench", "--judgments", str(both), "--model")
+    (found,) = says(*command, "b")
+    assert (found["model"], found["scores"]["average"]) == ("b", 8.0)
+    assert "has no judgments of c; it has those of a, b" in call(*command, "c", code=2).stderr
+    nameless = write_lines(tmp_path / "mine.jsonl", *rated(None, 5))
+    (found,) = says("evaluate", "mt_bench", "--judgments", str(nameless))
+    assert found["model"] == "mine"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"question_id": 1, "choices": ["x"]},
+        {"question_id": 1, "messages": ["x"]},
+        {"question_id": 1, "messages": [{"role": "assistant"}]},
+        {"question_id": 1, "messages": [], "metadata": [1]},
+    ],
+)
+def test_an_answer_in_another_format_is_named(call: Any, data: Path, answer: Any) -> None:
+    write_lines(data / "answers.jsonl", answer)
+    assert "answer 1 of answers.jsonl" in call(*arguments(data), code=2).stderr
+
+
 def test_names_that_a_file_gives_are_printed_and_not_obeyed(call: Any, tmp_path: Path) -> None:
     """A model and a judge in a table, and a question's id in an error."""
     hostile = "\x1b]0;owned\x07\x9b2J\u202e"

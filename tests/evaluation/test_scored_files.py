@@ -1,13 +1,15 @@
 """Judgments scored by hand: which field decides, what is missing, what has an interval."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
+from harness.errors import UserError
+from harness.evaluation.benchmark import RatedBenchmark
 from harness.evaluation.benchmarks.arena_hard import BASELINE, OWN_JUDGE, ArenaHard
 from harness.evaluation.benchmarks.mt_bench import MtBench
-from harness.evaluation.files import Answers
+from harness.evaluation.files import Answers, Question
 from harness.evaluation.scores import Evaluation
 
 MT, ARENA = MtBench(), ArenaHard()
@@ -106,3 +108,21 @@ def test_a_score_by_another_judge_is_named_after_it() -> None:
     ]
     names = [evaluation([1.0], **judge).columns["score"] for judge in judges]
     assert names == ["score", "score", "score@b", "score"]
+
+
+class Brevity(RatedBenchmark):
+    """A plug-in's benchmark."""
+
+    name = "brevity"
+    own_judge = "gpt-4"
+    columns: ClassVar = {"rating": "brevity"}
+    prompt = read = None
+
+
+def test_ratings_are_held_against_the_questions() -> None:
+    """Of three questions one is rated; a rating of a fourth is refused."""
+    questions = [Question(str(i), "", ("x",)) for i in (1, 2, 3)]
+    (found,) = Brevity.evaluations([rating("1", 1, score=4)], questions)
+    assert (found.scores["rating"], found.n, found.n_missing) == (4.0, 1, 2)
+    with pytest.raises(UserError, match="1 judged prompts are not in the benchmark"):
+        Brevity.evaluations([rating("99", 1, score=4)], questions)

@@ -33,6 +33,7 @@ from harness.evaluation.benchmark import (
     Records,
     Replied,
     Rows,
+    ids_of,
 )
 from harness.evaluation.scores import Evaluation, Judgment, ratio_values, tally
 from harness.registry.documents import read_yaml
@@ -234,7 +235,7 @@ class ArenaHard(Benchmark):
     def scored(
         cls, records: Records, model: str, questions: Questions, data: Path | None
     ) -> Evaluation:
-        return score_games(games_from_judgments(records), model, _ids(questions))
+        return score_games(games_from_judgments(records), model, ids_of(questions))
 
     @classmethod
     def evaluations(
@@ -244,7 +245,7 @@ class ArenaHard(Benchmark):
         if "winner" not in records[0]:
             return super().evaluations(records, questions, data)
         return [
-            replace(score_games(games, model, _ids(questions)), own_judge=OWN_JUDGE)
+            replace(score_games(games, model, ids_of(questions)), own_judge=OWN_JUDGE)
             for model, games in games_from_battles(records).items()
         ]
 
@@ -326,10 +327,6 @@ def score_games(
         prompts=found.prompts,
         values={"win_rate": 100.0 * ratio_values(won, weight)},
     )
-
-
-def _ids(questions: Questions) -> list[str] | None:
-    return None if questions is None else [question.prompt_id for question in questions]
 
 
 def answer_tokens(answers: files.Answers) -> dict[str, int] | None:

@@ -31,6 +31,7 @@ from harness.evaluation.benchmark import (
     Records,
     Replied,
     Rows,
+    ids_of,
 )
 from harness.evaluation.scores import Evaluation, FloatArray, Judgment, ratio_values, tally
 
@@ -189,8 +190,7 @@ class MtBench(Benchmark):
     def scored(
         cls, records: Records, model: str, questions: Questions, data: Path | None
     ) -> Evaluation:
-        prompts = None if questions is None else [question.prompt_id for question in questions]
-        return score_ratings(ratings_from_judgments(records), model, prompts)
+        return score_ratings(ratings_from_judgments(records), model, ids_of(questions))
 
 
 def _fields(

@@ -82,9 +82,16 @@ def evaluate(
                     f"`--{option}` has no use beside `--judgments`, which sends nothing"
                 )
         found = kind.score_file(judgments, data)
-        # Some published files do not say who judged.
-        named = [e if e.judge else replace(e, judge=judge) for e in found]
-        return scores.Evaluated(named, judgments)
+        # Some published files do not say who answered, or who judged.
+        named = [
+            replace(e, model=e.model or model or judgments.stem, judge=e.judge or judge)
+            for e in found
+        ]
+        wanted = [e for e in named if model in (None, e.model)]
+        if not wanted:
+            models = ", ".join(sorted({e.model for e in named})[:5])
+            raise UserError(f"{judgments} has no judgments of {model}; it has those of {models}")
+        return scores.Evaluated(wanted, judgments)
     if answers is None:
         raise UserError(
             "There is nothing to evaluate; give a model's answers with --answers, or published "
