@@ -13,12 +13,13 @@ from rich.filesize import decimal
 from harness import project
 from harness.cli import common
 from harness.cli.common import console, emit, note, print_all, print_json, text_table, unbroken
+from harness.errors import UserError
 from harness.evaluation.scores import all_kept
 from harness.project import store_dir, work_dir
-from harness.registry.declared import named_profile, named_table
+from harness.registry.declared import named_profile
 from harness.runtime import Store
 from harness.selection import stored
-from harness.selection.experiment import select
+from harness.selection.experiment import Experiment, select
 from harness.selection.names import DEFAULT_PROFILE, Say
 from harness.tracking import Mlflow, evaluation_records, ui_command
 from harness.words import counted
@@ -64,7 +65,7 @@ def _stored(said: dict[str, Any], verified: bool) -> Iterator[Any]:
     yield text_table(("kind", "stages", "size"), rows, right="12")
     yield unbroken(f"{decimal(said['size'])} in {said['place']}")
     if verified:
-        yield "every file is what was written"
+        yield "every file is as it was written"
 
 
 @group.command("path", epilog="Example: harness store path table4 eva-a_min --seed 0")
@@ -80,7 +81,7 @@ def path(
     Copy it before you change anything in it: other stages read it.
     """
     store = Store(store_dir())
-    run = stored.trained_run(named_table(table)[0], row, named_profile(profile), seed, store)
+    run = stored.trained_run(table, row, named_profile(profile), seed, store)
     folder = store.open(run.training[-1].fingerprint) / "model"
     found = {"run": run.run_id, "profile": run.profile, "seed": seed, "path": str(folder)}
     emit(found, as_json, lambda _: [unbroken(str(folder))])
@@ -94,14 +95,17 @@ def sync(
 ) -> None:
     """Update the tracking server from the store.
 
-    Writes what the store has of a table, or the whole tables of a group, at a profile, every sweep,
-    and every evaluation that was kept, to MLFLOW_TRACKING_URI, by default a database in the work
-    folder. Running it again changes nothing.
+    Writes what the store has of a table, or the complete tables of a group, at a profile, every
+    shipped sweep, and every evaluation that was kept, to MLFLOW_TRACKING_URI, by default a database
+    in the work folder. Running it again changes nothing.
     """
     out = console(stderr=as_json)
+    chosen = select(table, profile)
+    if chosen.figure is not None:
+        raise UserError(f"`{table}` is a figure; sync the tables whose rows it draws")
     found: list[dict[str, Any]] = []
     with common.watching() as show:
-        for what, changes in _synced(table, profile, show):
+        for what, changes in _synced(chosen, show):
             runs = sum(changes.values())
             done = ", ".join(f"{number} {change}" for change, number in sorted(changes.items()))
             said = f"{counted(runs, 'MLflow run')} ({done or 'nothing stored'})"
@@ -110,15 +114,15 @@ def sync(
     if as_json:
         print_json(found)
     elif not found:
-        out.print("The store has no whole table; to write a part of one: harness sync table4")
+        part = "complete table; to write a part of one: harness sync table4"
+        out.print(f"The store has no {part if chosen.is_group else f'run of {table}'}")
 
 
-def _synced(table: str, profile: str, show: Say) -> Iterator[tuple[str, Mapping[str, int]]]:
+def _synced(chosen: Experiment, show: Say) -> Iterator[tuple[str, Mapping[str, int]]]:
     """Sync MLflow with the store, the sweeps and the kept evaluations."""
     from harness.sweep.conduct import sync_sweeps
 
     store = Store(store_dir())
-    chosen = select(table, profile)
     states = stored.stored_states(chosen.tables, chosen.profile, store, whole=chosen.is_group)
     evaluations = all_kept(project.evaluations_dir())
     if states:

@@ -9,6 +9,7 @@ from harness.errors import UserError
 from harness.pipeline.algorithm import Run
 from harness.pipeline.runs import ShownSeeds, TableRuns, plan_table, runnable, shown_seeds
 from harness.project import work_dir
+from harness.registry.declared import named_table
 from harness.registry.profile import Profile, lacking_rows
 from harness.registry.schema import Table
 from harness.report.build import stored_results
@@ -47,8 +48,9 @@ def states_after(request: Request, tables: Iterable[Results]) -> list[TableState
     return [state for table in tables for state in states_of(table)]
 
 
-def trained_run(table: Table, name: str, profile: Profile, seed: int, store: Store) -> Run:
+def trained_run(asked: str, name: str, profile: Profile, seed: int, store: Store) -> Run:
     """Return the run behind a row of a table, given by the row's or the run's id."""
+    (table, _) = named_table(asked)
     row = next((row for row in table.rows if name in {row.id, *table.recipes(row)}), None)
     row = table.row(name) if row is None else row
     runs = plan_table(table, profile, (seed,), [row.id])
@@ -59,7 +61,7 @@ def trained_run(table: Table, name: str, profile: Profile, seed: int, store: Sto
     if not run.training:
         raise UserError(f"`{name}` trains no policy; name another row")
     if store.status(run.training[-1].fingerprint) != "done":
-        again = names.again(table.id, profile.asked_as, (seed,), [row.id])
+        again = names.again(asked, profile.asked_as, (seed,), [row.id])
         raise UserError(f"`{name}` was not trained yet; type `harness run {again}` first")
     return run
 

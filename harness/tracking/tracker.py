@@ -94,7 +94,7 @@ class Tracker:
 
     def sync(self, states: Sequence[TableState]) -> Counter[str]:
         """Bring MLflow up to date with the store; return the number of runs per kind of change."""
-        return self._mlflow.write(lambda: self.records(states)) if states else Counter()
+        return self._mlflow.write(lambda: self.records(states))
 
     def records(self, states: Sequence[TableState]) -> list[Record]:
         """Return the distinct records of the tables: each table's rows, then its runs."""

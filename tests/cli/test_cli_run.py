@@ -158,7 +158,9 @@ def test_the_reward_models_are_run_studied_published_and_verified(
 
 
 def test_sync_without_any_run_writes_nothing(call: Any, tracker: Any) -> None:
-    assert "The store has no whole table" in call("sync").stdout
+    assert "The store has no complete table" in call("sync").stdout
+    assert "The store has no run of table5" in call("sync", "table5").stdout
+    assert "is a figure; sync the tables" in call("sync", "figure10", code=2).stderr
     assert tracker.calls == []
 
 

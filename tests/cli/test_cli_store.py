@@ -22,7 +22,7 @@ def strange(store: Store) -> str:
 def test_a_damaged_file_is_named_and_the_command_fails(call: Any, folders: Path) -> None:
     store = Store(folders / "store")
     fingerprint = strange(store)
-    assert "every file is what was written" in call("store", "--verify").stdout
+    assert "every file is as it was written" in call("store", "--verify").stdout
     (store.path(fingerprint) / "model").write_bytes(bytes(999) + b"1")
     found = call("store", "--verify", code=1)
     assert "model has other content than was written" in found.stderr
