@@ -10,6 +10,7 @@ import pytest
 from world_of_names import write_world
 
 from harness.registry.profile import load_profiles
+from harness.runtime import Store
 from harness.selection.experiment import select
 from harness.worlds.embedded import files
 from harness.worlds.needs import Demand
@@ -207,6 +208,15 @@ def test_doctor_lists_only_what_a_table_needs(says: Any) -> None:
         "table 9's tasks will not be available: install the extra `lm-eval`"
     ]
     assert by_what(says("doctor", "table9", "--profile", "micro")) == {}
+
+
+def test_doctor_looks_at_every_seed_that_would_be_run(
+    says: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = {stage.fingerprint for stage in select("table4", "paper", seeds=0).plan().stages}
+    states = {True: "done", False: "missing"}
+    monkeypatch.setattr(Store, "status", lambda self, it: states[it in done])
+    assert "creator gemini-1.5-pro" in by_what(says("doctor", "table4", *PAPER[1:], code=1))
 
 
 def test_other_machines_engines_and_gpus_are_theirs() -> None:
