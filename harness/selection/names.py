@@ -101,5 +101,5 @@ def again(name: str, profile: str, seeds: Sequence[int] = (), rows: Sequence[str
     text = seeds_text(seeds) if seeds else DEFAULT_SEEDS
     words += [] if text == DEFAULT_SEEDS else ["--seeds", text]
     for plugin in named_plugins():
-        words += ["--plugin", shlex.quote(plugin)]
-    return " ".join(words)
+        words += ["--plugin", plugin]
+    return shlex.join(words)

@@ -190,7 +190,8 @@ class _Stored:
         found = [manifest["provenance"] for manifest in self.done.values()]
         known = [provenance["commit"] for provenance in found if provenance["commit"]]
         tags = {
-            "mlflow.source.name": f"harness run {self.of.table.id} --rows {self.of.row.id}",
+            "mlflow.source.name": f"harness run {self.of.table.id} --rows {self.of.row.id} "
+            f"--profile {self.of.profile.name}",
             "mlflow.source.type": "LOCAL",
             "label": plain(self.of.row.label),
             "scale": self.of.profile.scale,

@@ -32,7 +32,7 @@ def trial_record(study: str, trial: SweepTrial, recipe: Mapping[str, Any]) -> Re
         "trial": str(trial.number),
         "trial.state": trial.state,
         "stages": f"{trial.reused} reused, {trial.computed} computed",
-        "mlflow.source.name": f"harness sweep run {sweep}",
+        "mlflow.source.name": f"harness sweep run {sweep} --profile {profile}",
         "mlflow.source.type": "LOCAL",
     }
     if trial.failure:

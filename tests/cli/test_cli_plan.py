@@ -11,6 +11,8 @@ from harness.registry.declared import load_tables
 from harness.registry.profile import load_profiles
 from harness.runtime import Plan, Store
 
+ROOT = Path(__file__).resolve().parents[2]
+
 
 @pytest.fixture
 def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, list_prices: None) -> None:
@@ -61,6 +63,20 @@ def test_the_command_that_computes_it_names_the_plug_ins_that_were_named(
     last = call("plan", "table4", "--seeds", "0", "--plugin", plug).stdout.splitlines()[-1]
     assert last == f"Compute it: harness run table4 --seeds 0 --plugin '{plug}'"
     assert call("plan", "table4").stdout.splitlines()[-1] == "Compute it: harness run table4"
+
+
+def test_a_table_in_a_folder_with_a_space_is_named_so_that_a_shell_reads_it(
+    call: Any, tmp_path: Path
+) -> None:
+    mine = tmp_path / "my tables" / "mine.yaml"
+    mine.parent.mkdir()
+    text = (ROOT / "ablations" / "table4.yaml").read_text(encoding="utf-8")
+    unclaimed = text.partition("\nclaims:")[0]
+    mine.write_text(unclaimed.replace("id: table4", "id: mine"), encoding="utf-8")
+    last = call("plan", str(mine), "--seeds", "0").stdout.splitlines()[-1]
+    assert last == f"Compute it: harness run '{mine}' --seeds 0"
+    untrained = call("store", "path", str(mine), "dpo-1", code=2).stderr
+    assert f"harness run '{mine}' --rows dpo-1 --seeds 0" in untrained
 
 
 def test_another_value_of_a_setting_is_a_profile_of_its_own(says: Any, folders: Path) -> None:

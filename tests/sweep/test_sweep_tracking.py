@@ -31,7 +31,7 @@ def test_a_record_says_what_the_trial_is() -> None:
     assert record.end_ms == record.start_ms + 5000
     assert record.scores == {}
     assert record.tags["trial.state"] == "pruned"
-    assert record.tags["mlflow.source.name"] == "harness sweep run toy"
+    assert record.tags["mlflow.source.name"] == "harness sweep run toy --profile micro"
     assert "Trials of the sweep toy" in record.note
     assert b"algorithm: dpo" in record.files()["recipe.yaml"]  # type: ignore[operator]
     complete = TRIAL.model_copy(update={"state": "complete", "values": {"win_rate": 4.5}})

@@ -95,7 +95,7 @@ def test_a_run_is_a_whole_run_of_mlflows(synced: Path, monkeypatch: pytest.Monke
     tags = run.data.tags
     assert tags["mlflow.source.git.commit"] == PROVENANCE["commit"]
     assert tags["mlflow.user"]
-    assert tags["mlflow.source.name"] == "harness run table4 --rows eva-a_min"
+    assert tags["mlflow.source.name"] == "harness run table4 --rows eva-a_min --profile micro"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", default_uri(synced))
     table = "judgments/toy-1/arena_hard@dd.json"
     frame = client.load_table(experiment.experiment_id, table, [run.info.run_id])
