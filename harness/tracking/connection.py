@@ -277,7 +277,7 @@ def without_secrets(text: str, uri: str) -> str:
     if "://" in uri:
         place, _, query = uri.partition("://")[2].partition("?")
         user = place.rpartition("@")[0] if database_path(uri) is None else ""
-        secrets |= {user, user.partition(":")[2], query, *(value for _, value in parse_qsl(query))}
+        secrets |= {user, *user.split(":", 1), query, *(value for _, value in parse_qsl(query))}
     secrets |= {unquote(secret) for secret in secrets}
     for secret in sorted(secrets - {""}, key=len, reverse=True):
         text = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", "***", text)

@@ -161,5 +161,7 @@ def test_a_secret_is_hidden_in_any_text(monkeypatch: pytest.MonkeyPatch) -> None
     uri = "http://user:pass%40word@host?token=abcdef&n=1"
     text = "password pass@word pass%40word, token=abcdef at 1 of 100 rows as user:pass%40word"
     assert without_secrets(text, uri) == "password *** ***, token=*** at *** of 100 rows as ***"
+    database = "postgresql://alice:secret@host/db"
+    assert without_secrets('failed for user "alice"', database) == 'failed for user "***"'
     monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "bearer-of-news")
     assert without_secrets("Bearer bearer-of-news", "http://host") == "Bearer ***"
