@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness.endpoint.access import MOST_CONCURRENCY
-from harness.errors import HarnessError
+from harness.errors import HarnessError, UserError
 from harness.pipeline.factory import Turn, Turns
 from harness.registry.serving import ServedRole, Serving, variable
 from harness.runtime import Event, RunOutcome, Stage, Store
@@ -94,7 +94,7 @@ class ServedRun:
                         raise _FailedError
             except _FailedError:
                 pass
-            except Interrupted:
+            except (Interrupted, UserError):
                 raise
             except HarnessError as error:
                 ready = [stage for stage in ready if stage not in outcome.finished]

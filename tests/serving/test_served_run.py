@@ -8,7 +8,7 @@ import psutil
 import pytest
 from toy_servers import served
 
-from harness.errors import HarnessError
+from harness.errors import HarnessError, UserError
 from harness.pipeline.factory import Turns
 from harness.registry.profile import Profile, load_profiles
 from harness.runtime import Event, RunOutcome, Stage, Store
@@ -101,3 +101,13 @@ def test_a_server_that_does_not_start_fails_the_turn_and_says_why(
 
     outcome = turning_of(profile, tmp_path, compute, []).run([EVOLVES])
     assert "died before it was ready" in outcome.failed[EVOLVES]
+
+
+def test_what_the_user_got_wrong_is_no_failure_of_a_stage(profile: Profile, tmp_path: Path) -> None:
+    def compute(stages: Sequence[Stage], observe: Callable[[Event], None]) -> RunOutcome:
+        raise UserError("they are needed at once")
+
+    turning = turning_of(profile, tmp_path, compute, [])
+    with pytest.raises(UserError, match="needed at once"):
+        turning.run([EVOLVES])
+    assert turning.store.status(EVOLVES.fingerprint) == "missing"
