@@ -87,6 +87,8 @@ def test_a_table_is_planned_and_shows_itself() -> None:
     assert repr(plan.summary) == plan.summary.headline
     assert repr(table) == "<table4 on micro, seeds 0-1>"
     assert table.plan(seeds="0").summary.seeds == [0]
+    with pytest.raises(harness.UserError, match="jobs is 0"):
+        table.run(jobs=0)
 
 
 def test_some_rows_a_figure_and_a_group_are_planned_alike() -> None:

@@ -98,7 +98,9 @@ class Experiment(Request):
 
         planned = self
         if seeds is not None or jobs is not None:
-            planned = self.plan(seeds, jobs or self.jobs, budget_usd=self.budget_usd)
+            planned = self.plan(
+                seeds, self.jobs if jobs is None else jobs, budget_usd=self.budget_usd
+            )
         return run(planned, engine, watch, on_note, on_tracking, on_report)
 
     def report(self, seeds: Seeds = None, on_note: Say = ignore) -> Reports:
