@@ -159,7 +159,7 @@ def _own(file: str) -> object:
 
     path = declared.own_file(file)
     if path is None:
-        raise UserError(f"`{file}` is no file of YAML; name one that ends in `.yaml`")
+        raise UserError(f"`{file}` is not a YAML file; its name must end in `.yaml`")
     data = read_document(path).data
     keys = set(data) if isinstance(data, dict) else set()
     readers: dict[type[BaseModel], Callable[[str], object]] = {

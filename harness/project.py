@@ -68,7 +68,7 @@ def work_dir() -> Path:
 def store_dir() -> Path:
     """Return the root of the stage store: `HARNESS_STORE`, else `store/` in the work folder."""
     if "://" in os.environ.get("HARNESS_STORE", ""):
-        raise UserError("HARNESS_STORE names no folder: a bucket can be mounted as one")
+        raise UserError("HARNESS_STORE does not name a folder: a bucket can be mounted as one")
     return _named("HARNESS_STORE") or work_dir() / "store"
 
 
@@ -125,5 +125,5 @@ def _named(variable: str) -> Path | None:
     except (RuntimeError, OSError, ValueError) as error:
         # An unknown user after `~`, a symlink loop, or a name that is too long.
         raise UserError(
-            f"{variable} names no folder ({str(value)[:80]}: {error}); name another"
+            f"{variable} does not name a folder ({str(value)[:80]}: {error}); name another"
         ) from error

@@ -113,6 +113,10 @@ AllowFewerOption = Annotated[
 FullOption = Annotated[
     bool, option("--full", None, "Print every column, claim and setting, not only the summary.")
 ]
+BudgetOption = Annotated[
+    float | None,
+    option("--budget-usd", "USD", "Stop before this work folder has spent more than this in all."),
+]
 JsonOption = Annotated[bool, option("--json", None, "Print JSON and nothing else.")]
 
 

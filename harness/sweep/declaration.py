@@ -161,7 +161,7 @@ class Sweep(Strict):
             raise ValueError("two `objectives` have one name; rename one")
         if again:
             raise ValueError(
-                f"seed {', '.join(map(str, again))} stands in `seeds` and in `result.seeds`; "
+                f"seed {', '.join(map(str, again))} is in both `seeds` and `result.seeds`; "
                 "the winner needs fresh ones"
             )
         for seeds in (self.seeds, self.result.seeds):
@@ -172,7 +172,9 @@ class Sweep(Strict):
                 raise ValueError("a point of `enqueue` names every setting of `space`, no other")
             for path, value in point.items():
                 if not self.space[path].holds(value):
-                    raise ValueError(f"`enqueue` has {value} for `{path}`, which its space has not")
+                    raise ValueError(
+                        f"`enqueue` has {value} for `{path}`, which is not in its space"
+                    )
         return self
 
     @property
@@ -184,9 +186,7 @@ class Sweep(Strict):
     def target(self, trials: int | None = None) -> int:
         """Return the number of trials at which the study ends, capped at a grid's size."""
         asked = self.trials if trials is None else trials
-        if self.sampler.kind == "grid" and self.grid_size is not None:
-            return min(asked, self.grid_size)
-        return asked
+        return min(asked, self.grid_size or asked) if self.sampler.kind == "grid" else asked
 
 
 def load_sweeps(folder: Path | None = None) -> dict[str, Sweep]:

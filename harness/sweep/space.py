@@ -109,7 +109,7 @@ def check_settings(sweep: Sweep, profile: Profile) -> None:
         if path.startswith("profile.") and path not in known:
             raise UserError(
                 f"the sweep `{sweep.name}` varies `{path}`, which the profile `{profile.name}` "
-                f"does not let it{nearest(path, known)}"
+                f"does not allow{nearest(path, known)}"
             )
 
 

@@ -147,7 +147,7 @@ def test_validate_takes_tables_and_profiles_of_ones_own(call: Any, mine: Path, m
     for line in (
         "mine.yaml:1: columns: this key is missing; add it",
         "mini.yaml:2: scale: `huge` is not known",
-        "`other.txt` is no file of YAML",
+        "`other.txt` is not a YAML file",
     ):
         assert line in found.stderr
 

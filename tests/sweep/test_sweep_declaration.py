@@ -92,7 +92,7 @@ def test_the_paper_s_setting_is_a_point_of_offline_evolve() -> None:
             {"objectives": [{"name": "c", "measure": "wins", "direction": "minimize"}]},
             "`wins` is not known",
         ),
-        ({"seeds": [0, 10]}, "seed 10 stands in `seeds` and in `result.seeds`"),
+        ({"seeds": [0, 10]}, "seed 10 is in both `seeds` and `result.seeds`"),
         ({"seeds": [1, 1]}, "different whole numbers"),
         (
             {"sampler": {"kind": "grid", "seed": 0},
@@ -107,7 +107,7 @@ def test_the_paper_s_setting_is_a_point_of_offline_evolve() -> None:
         ),
         ({"trials": 0}, "greater than or equal to 1"),
         ({"enqueue": [{SHARE: 0.4}]}, "names every setting"),
-        ({"enqueue": [{SHARE: 0.5, METRIC: "var"}]}, "which its space has not"),
+        ({"enqueue": [{SHARE: 0.5, METRIC: "var"}]}, "which is not in its space"),
     ],
 )  # fmt: skip
 def test_a_mistake_in_a_declaration_is_named_with_its_file(

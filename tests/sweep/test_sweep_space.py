@@ -74,7 +74,7 @@ def test_an_impossible_point_is_found_before_anything_runs(
     ("path", "words"),
     [
         ("profile.training.dpo.bet", "did you mean `profile.training.dpo.beta`?"),
-        ("profile.benchmarks.arena_hard.temperature", "does not let it"),
+        ("profile.benchmarks.arena_hard.temperature", "does not allow"),
     ],
 )
 def test_a_setting_the_profile_has_not_is_answered_with_the_nearest(path: str, words: str) -> None:
