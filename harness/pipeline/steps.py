@@ -267,10 +267,11 @@ def annotate_stage(ctx: StageContext) -> Result:
             f"{model.format} has no reward for any of {len(found.values)} prompts: they are too "
             "long for it, or cannot be checked; give it other prompts"
         )
+    kept = np.repeat(~found.left_out, n)  # a prompt has all of its rewards, or none
     rewarded = [
         {"prompt_id": row["prompt_id"], "sample": row["sample"], "reward": float(reward)}
-        for row, reward in zip(rows, found.values.reshape(-1), strict=True)
-        if not np.isnan(reward)
+        for row, reward, keep in zip(rows, found.values.reshape(-1), kept, strict=True)
+        if keep
     ]
     return rewarded, {
         "reward_model": ctx.settings.get("reward_model") or "trained by the stage before",
@@ -311,10 +312,12 @@ def rewrite_stage(ctx: StageContext) -> Result:
         "reward_before": sum(before) / len(rows),
         "reward_after": sum(rewards) / len(rows),
     }
-    written = [
-        {**row, "chosen": text, "reward_chosen": reward}
-        for row, text, reward in zip(rows, revised, rewards, strict=True)
-    ]
+    written: Rows = []
+    for row, answer, text, reward in zip(rows, answers, revised, rewards, strict=True):
+        written.append({**row, "chosen": text, "reward_chosen": reward})
+        if answer and "chosen_open" in row:
+            longest = cast(int, ctx.settings["max_new_tokens"])
+            written[-1]["chosen_open"] = answer[0].n_tokens >= longest
     return written, summary
 
 
@@ -334,7 +337,7 @@ def train_stage(ctx: StageContext) -> None:
     pairs = pq.read_table(ctx.inputs["pairs"] / "pairs.parquet")
     if s.get("drop_ties"):
         given = pairs.num_rows
-        pairs = pairs.filter(pc.greater(pairs["reward_chosen"], pairs["reward_rejected"]))
+        pairs = pairs.filter(pc.not_equal(pairs["reward_chosen"], pairs["reward_rejected"]))
         if not pairs.num_rows:  # nothing to learn from leaves the policy as it was
             shutil.copytree(start, ctx.output / "model")
             unmoved = {"pairs": given, "trained_pairs": 0, "steps": 0}

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from toy_identities import NamedWorld
 
 from harness.errors import UserError
 from harness.models.reader import Answered
-from harness.models.reward_model import load_reward_model, score, win_probabilities
+from harness.models.reward_model import Rewarded, load_reward_model, score, win_probabilities
 from harness.pipeline.algorithm import Planner
 from harness.pipeline.steps import annotate_stage, assistant, pair_stage, user
 from harness.registry.profile import Profile
@@ -120,6 +121,18 @@ def test_a_prompt_that_is_too_long_is_left_out_with_a_count(
     assert (pair["chosen"], pair["rejected"]) == tuple(ANSWERS["six"][i] for i in (best, worst))
     with pytest.raises(UserError, match="ArmoRM has no reward for any of 2 prompts"):
         annotated(model, (long, long))
+
+
+def test_a_prompt_that_lacks_one_reward_is_left_out_whole(
+    tmp_path: Path, annotated: Annotated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rewards are read by position: a lone missing one would shift those of all later prompts."""
+    found = Rewarded(np.array([[0.1, np.nan, 0.3], [1.0, 2.0, 3.0]]))
+    model = SimpleNamespace(score=lambda *_: found, format="a pair model", weights="none")
+    monkeypatch.setattr("harness.pipeline.steps.rewards_of", lambda *_: model)
+    rewards, summary = annotated(tmp_path)
+    np.testing.assert_array_equal(rewards, [[1.0, 2.0, 3.0]])
+    assert summary["left_out"] == 1
 
 
 def test_the_embedded_world_s_model_says_that_it_is_embedded(
