@@ -14,7 +14,7 @@ from typing import Any, cast
 from harness.endpoint.access import price_of
 from harness.eva.informativeness import selected_count
 from harness.extensions import benchmark_name
-from harness.pipeline.factory import EXPECTED_S, KINDS
+from harness.pipeline.factory import KINDS
 from harness.registry.profile import Profile
 from harness.registry.serving import ServedRole
 from harness.runtime import Plan, Store
@@ -98,20 +98,25 @@ def _requests(profile: Profile, stage: Stage, role: ServedRole) -> float:
 
 
 def _rewrites(online: Mapping[str, Any]) -> float:
-    """Return the rewrites of a step while human prompts last; it has half as many afterward."""
-    evolved = round(online.get("evolve_share", 1.0) * online["minibatch"])
+    """Return the rewrites of a step while human prompts last; it has half as many afterward.
+
+    A league has no share: it evolves the better half.
+    """
+    evolved = round(online.get("evolve_share", 0.5) * online["minibatch"])
     return float(evolved * online["n_new"])
 
 
 def _steps(stage: Stage) -> int:
-    """Return the steps of an online segment; with a budget, at most."""
+    """Return the steps of an online segment; with a budget, about: half of the longest answers."""
     s = cast(Mapping[str, Any], stage.settings)
     if "budget" not in s:
         return int(s["last_step"]) - int(s["first_step"]) + 1
     before = stage.inputs.get("before")
     spent = 0 if before is None else cast(Mapping[str, Any], before.settings)["budget"]["amount"]
-    each = s["training"]["minibatch"] * s["training"]["rollouts"]
-    return int(s["budget"]["amount"] - spent) // (1 if s["budget"]["of"] == "steps" else each)
+    rollouts = s["training"]["minibatch"] * s["training"]["rollouts"]
+    tokens = rollouts * s["training"]["max_new_tokens"] // 2
+    each = {"steps": 1, "rollouts": rollouts, "tokens": tokens}[s["budget"]["of"]]
+    return int(s["budget"]["amount"] - spent) // each
 
 
 def prompts_of(stage: Stage) -> int:
@@ -147,11 +152,11 @@ class Timings:
         if (took := self._took.get(_work(stage))) is not None:
             return took[0] / took[1] * _size(stage)
         runs_a_model = KINDS[stage.kind].imports is not None or any(asked_by(stage))
-        return EXPECTED_S[stage.kind] if self._shipped or not runs_a_model else None
+        return KINDS[stage.kind].seconds if self._shipped or not runs_a_model else None
 
     def expected(self, stage: Stage) -> float:
         """Return a stage's expected seconds, or if nothing like it was timed, those at `micro`."""
-        return self.seconds(stage) or EXPECTED_S[stage.kind]
+        return self.seconds(stage) or KINDS[stage.kind].seconds
 
     def is_timed(self, stage: Stage) -> bool:
         return self.seconds(stage) is not None
@@ -211,4 +216,4 @@ def _size(stage: Stage) -> float:
     s = cast(Mapping[str, Any], stage.settings)
     if stage.kind == "online":
         return float(max(1, _steps(stage)))
-    return float(max(1, prompts_of(stage)) * int(s.get("epochs", 1)) * int(s.get("n", 1)))
+    return float(max(1, prompts_of(stage)) * float(s.get("epochs", 1)) * int(s.get("n", 1)))

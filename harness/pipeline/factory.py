@@ -60,8 +60,6 @@ KINDS: Mapping[str, StageKind] = {
     "best_of_n": StageKind(0.5),
 }
 
-EXPECTED_S: Mapping[str, float] = {kind: known.seconds for kind, known in KINDS.items()}
-
 SEED: Final = 0
 """Seed of reward models trained by stages and of held-out pairs, as for the shipped models."""
 

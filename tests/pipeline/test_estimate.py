@@ -104,6 +104,14 @@ def test_time_is_proportional_to_size_within_a_kind_and_a_policy(planner: Planne
     assert timings.seconds(of_kind(elsewhere, "train")[0]) is None
 
 
+def test_half_an_epoch_takes_half_as_long(planner: Planner) -> None:
+    (train,) = of_kind(Plan(chain(planner, "human").targets), "train")
+    half = Stage("train", train.version, {**train.settings, "epochs": 0.5}, train.inputs)
+    epochs = float(train.settings["epochs"])  # type: ignore[arg-type]
+    timings = Timings([(half, 10.0)], shipped=False)
+    assert timings.seconds(train) == pytest.approx(20.0 * epochs)
+
+
 def test_training_on_those_chosen_of_a_pool_takes_as_long_as_on_so_many(planner: Planner) -> None:
     """60,000 prompts are answered, and 10,000 of them trained on."""
     run = chain(planner, "human", pool=6, creator={"metric": "a_min"})

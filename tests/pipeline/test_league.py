@@ -12,6 +12,7 @@ from scipy.stats import entropy
 from harness.errors import UserError
 from harness.extensions import SELECTORS
 from harness.pipeline.algorithm import Planner, Run, whole_budget
+from harness.pipeline.estimate import Timings
 from harness.registry.profile import Profile
 from harness.registry.recipe import Online, Recipe
 from harness.report.facts import _online
@@ -128,6 +129,14 @@ def test_a_budget_is_what_even_draws_take(micro: Profile) -> None:
     online = Online(prompts="pool", league={})  # type: ignore[arg-type]
     found = [whole_budget(online, hyper, 400, unit) for unit in ("steps", "rollouts", "tokens")]
     assert found == [50, 2400, 16800]
+
+
+def test_a_pass_takes_as_long_in_whatever_unit_its_budget_is(micro: Profile) -> None:
+    steps, *others = (
+        planned(micro, "mopps", budget=unit).training[0] for unit in ("steps", "rollouts", "tokens")
+    )
+    timings = Timings([(steps, 8.0)], shipped=False)
+    assert [timings.seconds(stage) for stage in others] == [8.0, 8.0]
 
 
 def test_marks_are_parts_of_one_run_and_visits_set_the_pool(micro: Profile) -> None:
