@@ -163,7 +163,7 @@ def selected_count(n_prompts: int, fraction: float) -> int:
 
     Source: authors' code (`int(0.25 * n)` in `src/evolve_prompt.py`).
     """
-    count = int(fraction * n_prompts)
+    count = int(round(fraction * n_prompts, 9))  # 0.29 of 400 is 116, not 115.99…
     if count == 0:
         raise HarnessError(
             f"a fraction of {fraction} of {n_prompts} prompts selects none: use more prompts or a "

@@ -212,6 +212,8 @@ def rng(seed: int = 0) -> np.random.Generator:
 
 def test_the_count_is_rounded_down() -> None:
     assert [selected_count(n, 0.25) for n in (4, 7, 8, 10_000)] == [1, 1, 2, 2500]
+    # In floating point, 0.29 x 400 is a little less than 116.
+    assert selected_count(400, 0.29) == 116
 
 
 def test_a_fraction_that_selects_nothing_is_an_error() -> None:
