@@ -144,7 +144,10 @@ def shown_seeds(
         return len(set.intersection(*(done[seed] for seed in own)))
 
     shown = [seed for seed in seeds if len(done[seed]) == runs] or max(
-        (ranked[:n] for n in range(1, len(ranked) + 1)),
+        [
+            *(ranked[:n] for n in range(1, len(ranked) + 1)),
+            *([seed for seed in seeds if done[seed] >= done[one]] for one in seeds),
+        ],
         key=lambda own: (len(own) * whole_at(own), len(own)),
     )
     if not (whole := whole_at(shown)):

@@ -17,12 +17,12 @@ TABLE = load_tables()["table16"]
 plan = partial(plan_table, TABLE, load_profiles()["micro"])
 
 
-def finish(store: Store, seed: int, runs: int) -> None:
-    """Write the scores of the first runs of a seed."""
+def finish(store: Store, seed: int, runs: int, first: int = 0) -> None:
+    """Write the scores of some runs of a seed, from the first."""
     planned = plan([seed])
     with store.writing(Stage("prompts", 1, {"seed": seed}, {}, "prompts")) as output:
         (output / "prompts.parquet").touch()
-    for row in TABLE.rows[:runs]:
+    for row in TABLE.rows[first : first + runs]:
         write_scores(store, planned, str(row.run), seed, ah_wr={"p0": 1.0})
 
 
@@ -41,6 +41,14 @@ def test_the_most_complete_seeds_are_shown(store: Store) -> None:
     assert shown_seeds(some, store) == ShownSeeds((0, 1, 2, 5), 2, {}, 2)
     with pytest.raises(UserError, match="no row `none`"):
         shown_seeds(partial(plan, rows=["none"]), store)
+
+
+def test_seeds_with_the_same_rows_are_shown_rather_than_one_with_more(store: Store) -> None:
+    """Two rows at seeds 0 and 1 are four runs, two and another one at seed 2 are three."""
+    finish(store, 0, 2)
+    finish(store, 1, 2)
+    finish(store, 2, 3, first=1)
+    assert shown_seeds(plan, store) == ShownSeeds((0, 1), 2, {2: 3}, 4)
 
 
 def test_a_further_row_of_one_seed_hides_no_seed_of_the_others(store: Store) -> None:
