@@ -70,7 +70,8 @@ class Solver:
             conversations, n=n, seed=seed, max_new_tokens=max_new_tokens
         )
         self.asked += len(requests)
-        self.left_out += len(conversations) - len(requests)
+        left_out = len(conversations) - len(requests)
+        self.left_out += left_out
         self.shortened += sum(one.room < max_new_tokens for one in requests)
         sampling = Sampling(temperature, top_p, self._renderer.stops)
         places = {one.position: _address(one, sampling) for one in requests}
@@ -85,9 +86,9 @@ class Solver:
             for position, samples in answered.items():
                 self._kept.put(places[position], [(one.text, one.n_tokens) for one in samples])
             found.update(answered)
-            on_progress(len(found), len(conversations))
+            on_progress(len(found) + left_out, len(conversations))
 
-        on_progress(len(found), len(conversations))
+        on_progress(len(found) + left_out, len(conversations))
         if len(found) < len(requests):
             if self._engine is None:
                 self._engine = self._stack.enter_context(self._start(self._renderer))

@@ -106,10 +106,18 @@ def test_a_prompt_longer_than_the_context_is_left_out_and_counted(
 ) -> None:
     """The model reads 128 tokens; six more than the words go to the turns and the BOS."""
     long = [{"role": "user", "content": " ".join(["a"] * 122)}]
+    told: list[tuple[int, int]] = []
+
+    def on_progress(done: int, of: int) -> None:
+        told.append((done, of))
+
     with solver(policy_path, tmp_path / "a") as solving:
-        none, *others = solving.generate([long, *CONVERSATIONS], **SAMPLING)
+        none, *others = solving.generate(
+            [long, *CONVERSATIONS], **SAMPLING, on_progress=on_progress
+        )
         assert (solving.asked, solving.left_out) == (len(CONVERSATIONS), 1)
     assert none == []
+    assert (told[0][0], told[-1][0]) == (1, told[-1][1])
     assert all(len(samples) == SAMPLING["n"] for samples in others)
 
 
