@@ -28,7 +28,7 @@ from harness.registry.recipe import (
 )
 from harness.registry.schema import PROMPT_SCORES, Column, Id, Row, ScoreId, Table
 from harness.registry.serving import Served, ServedRole, Serving
-from harness.registry.training import Count, Hardware, Positive, Share, Training
+from harness.registry.training import Count, Hardware, Nucleus, Positive, Training
 from harness.strict import Strict
 
 WORLD = "world"
@@ -77,7 +77,7 @@ class CreatorModel(Strict):
     """Further attempts after an unusable rewrite."""
     temperature: float | None = Field(default=None, ge=0)
     """Sampling temperature; null if nothing is sampled from a model."""
-    top_p: Share | None = None
+    top_p: Nucleus | None = None
     max_new_tokens: Count | None = None
     """Longest rewrite, in tokens."""
 
@@ -105,7 +105,7 @@ class Generation(Strict):
     n: Count
     """Answers per prompt."""
     temperature: Positive
-    top_p: Share
+    top_p: Nucleus
     top_k: Literal[0]
     """Top-k sampling; 0 disables it."""
     max_new_tokens: Count
@@ -135,7 +135,7 @@ class BenchmarkSettings(Strict):
     on their own."""
     temperature: float | dict[str, float] | None = None
     """Sampling temperature for answers, one or per category; null if nothing is sampled."""
-    top_p: Share | None = None
+    top_p: Nucleus | None = None
     """Nucleus sampling; null if nothing is sampled."""
     max_new_tokens: Count | None = None
     """Longest answer, in tokens; null if nothing is sampled."""

@@ -24,17 +24,21 @@ CONFIGURATIONS = PACKAGE / "training" / "accelerate"
 
 Positive = Annotated[float, Field(gt=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
+Nucleus = Annotated[float, Field(gt=0, le=1)]
 Count = Annotated[int, Field(ge=1)]
 
 
-class Optimiser(Strict):
+class Optimizer(Strict):
     learning_rate: Positive
     """Peak learning rate."""
     lr_scheduler: Literal["linear", "cosine", "constant_with_warmup"]
     warmup_ratio: float = Field(ge=0, lt=1)
     """Fraction of steps used for warm-up."""
     max_length: Count
-    """Maximum length of prompt plus completion, in tokens."""
+    """Maximum length of prompt plus completion, in tokens.
+
+    Online, OAIF's loss drops the first tokens of a longer prompt, and RLOO has no limit.
+    """
     optimizer: Literal["adamw_torch", "rmsprop"]
     weight_decay: float = Field(ge=0)
     """Decoupled weight decay."""
@@ -42,7 +46,7 @@ class Optimiser(Strict):
     """Gradient clipping norm."""
 
 
-class Offline(Optimiser):
+class Offline(Optimizer):
     batch_size: Count
     """Pairs per optimizer step, over all devices."""
     epochs: Positive
@@ -81,7 +85,7 @@ class Orpo(Offline):
     """Weight of the odds-ratio term."""
 
 
-class OnlineTraining(Optimiser):
+class OnlineTraining(Optimizer):
     """Training on rollouts of mini-batches in one continual run."""
 
     rollouts: int = Field(ge=2)
@@ -89,7 +93,7 @@ class OnlineTraining(Optimiser):
     beta: float = Field(ge=0)
     """KL coefficient, or DPO's beta for OAIF."""
     temperature: Positive
-    top_p: Share
+    top_p: Nucleus
     max_new_tokens: Count
     """Maximum rollout length, in tokens."""
     missing_eos_penalty: float = Field(ge=0)
@@ -98,12 +102,18 @@ class OnlineTraining(Optimiser):
     """Prompts spanned by the learning-rate schedule, in multiples of x."""
     segments: Count
     """Training segments per x prompts. A killed run resumes after its last complete segment; where
-    a run is cut does not affect results."""
+    a run is cut does not affect results, except with the oracle."""
 
 
 class Rloo(OnlineTraining):
     micro_batch: Count | None = None
     """Rollouts per forward pass on a processor; null takes all of a step at once."""
+
+
+def like(algorithm: str) -> str:
+    """Return the shipped algorithm whose settings a plug-in's loss has; a shipped one itself."""
+    added = LOSSES.added(algorithm)
+    return algorithm if added is None else str(added.options["like"])
 
 
 class Training(Strict):
@@ -116,8 +126,7 @@ class Training(Strict):
 
     def get(self, algorithm: str) -> Offline | OnlineTraining | None:
         """Return an algorithm's hyperparameters; a plug-in's loss has those of what it is like."""
-        added = LOSSES.added(algorithm)
-        return getattr(self, algorithm if added is None else added.options["like"], None)
+        return getattr(self, like(algorithm), None)
 
     def of(self, algorithm: str) -> Offline | OnlineTraining:
         if (found := self.get(algorithm)) is None:
@@ -178,7 +187,7 @@ class Hardware(Strict):
         """Return an algorithm's micro-batch, or None if only others have one."""
         if isinstance(self.micro_batch, int):
             return self.micro_batch
-        return self.micro_batch.get(algorithm)
+        return self.micro_batch.get(algorithm, self.micro_batch.get(like(algorithm)))
 
     def numerics(self, dtype: str) -> dict[str, Any]:
         """Return what affects the results of offline training, for its stage's identity."""

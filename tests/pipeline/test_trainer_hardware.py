@@ -6,6 +6,7 @@ import pytest
 from processors import on_processors
 
 from harness.errors import UserError
+from harness.extensions import LOSSES, Extension
 from harness.pipeline.algorithm import Planner
 from harness.pipeline.factory import KINDS, needs_of
 from harness.registry.profile import Profile, load_profiles
@@ -95,6 +96,15 @@ def test_every_profile_of_real_models_names_a_configuration_and_divides_its_batc
             batch = getattr(profile.training.of(algorithm), "batch_size", None)
             if batch is not None:
                 assert batch % (micro_batch * hardware.devices) == 0
+
+
+def test_a_plug_in_s_loss_is_divided_as_the_one_it_is_like(
+    paper: Profile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ipo = Extension(object(), "mine", "1", {"like": "dpo"})
+    monkeypatch.setattr(LOSSES, "added", {"ipo": ipo}.get)
+    assert paper.hardware is not None
+    assert paper.hardware.micro_batch_of("ipo") == paper.hardware.micro_batch_of("dpo") is not None
 
 
 def test_the_papers_online_steps_are_shared_by_its_gpus(paper: Profile) -> None:
