@@ -206,8 +206,8 @@ class Online(Strict):
     """Human prompts in the warm-up, in multiples of x; null: until the buffer is full. Ours: paper
     appendix A says "3200, i.e. 400 iterations", but 16 rewrites a step fill 3,200 in 200."""
     evolve_by: Literal["rank", "draw"] = "rank"
-    """Evolve the most informative (ties by position), or draw by weight. Ours: "top
-    50%" in paper appendix A says rank, the offline creator draws."""
+    """Evolve the most informative (ties by position; the lowest hundredth of the range is one tie),
+    or draw by weight. Ours: "top 50%" in paper appendix A says rank, the offline creator draws."""
     child_score: Literal["rollout", "parent"] = "rollout"
     """A rewrite's informativeness on entering the buffer: from the current policy's rollouts, or
     its parent's. Ours: the paper does not say."""

@@ -66,7 +66,7 @@ class ClaimTest:
     p: float | None = None
     adjusted: bool = False
     p_adjusted: float | None = None
-    favoured: bool = False
+    favored: bool = False
     alike: bool = False
     """Whether the claim is that rows are alike."""
     sought: float | None = None
@@ -80,7 +80,7 @@ class ClaimTest:
             return self.known[0]
         if self.p_adjusted is None or self.p_adjusted >= ALPHA:
             return "inconclusive"
-        return "supported" if self.favoured else "contradicted"
+        return "supported" if self.favored else "contradicted"
 
     @property
     def reason(self) -> str | None:
@@ -255,7 +255,7 @@ def _tested(claim: Claim, results: Results, level: float, inadmissible: str | No
         about=_about(test, at, margin),
         p=result.p_value,
         p_adjusted=result.p_value,
-        favoured=result.favoured,
+        favored=result.favored,
         alike=within,
         sought=sought,
         sought_as=said,

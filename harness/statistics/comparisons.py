@@ -82,7 +82,7 @@ class Conjunction:
         return min(1.0, 2.0 * min(self.p_for, self.p_against))
 
     @property
-    def favoured(self) -> bool:
+    def favored(self) -> bool:
         """Whether the data lean toward the conjunction rather than against it."""
         return self.p_for < self.p_against
 

@@ -331,10 +331,10 @@ def crossed_moments(values: FloatArray) -> CrossedMoments:
     """
     seeds, prompts = values.shape[-2:]
     mean = values.mean(axis=(-2, -1))
-    centred = values - mean[..., None, None]
-    seed_effect = centred.mean(axis=-1)
-    prompt_effect = centred.mean(axis=-2)
-    residual = centred - seed_effect[..., :, None] - prompt_effect[..., None, :]
+    centered = values - mean[..., None, None]
+    seed_effect = centered.mean(axis=-1)
+    prompt_effect = centered.mean(axis=-2)
+    residual = centered - seed_effect[..., :, None] - prompt_effect[..., None, :]
     ms_seed = prompts * np.square(seed_effect).sum(axis=-1) / (seeds - 1)
     ms_prompt = seeds * np.square(prompt_effect).sum(axis=-1) / (prompts - 1)
     ms_error = np.square(residual).sum(axis=(-2, -1)) / ((seeds - 1) * (prompts - 1))

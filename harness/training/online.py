@@ -7,8 +7,9 @@ optimizer step.
 
 A segment starts from the weights and optimizer state saved by the previous one; the learning rate
 and all random numbers depend only on the step's number in the run, so where a run is split changes
-no number. With several processes, only the first has a `StepPrompts`; every process rolls out and
-learns from its share of the batch, so stream, buffer and creator see what they would with one.
+no number (except with the oracle, which measures the policy anew for each segment). With several
+processes, only the first has a `StepPrompts`; every process rolls out and learns from its share of
+the batch, so stream, buffer and creator see what they would with one.
 
 Source: paper section 3.2 and appendix A (online eva); TRL's trainers for the losses.
 """

@@ -5,7 +5,8 @@
     A_i = R_i - mean of R_j over j != i,      R_i = r_i - beta * log(pi(y_i|x) / ref(y_i|x))
 
 and the loss is minus the mean of the advantage times the ratio of the policy to itself before the
-step, which is 1 here because every rollout is used for a single step.
+step, which is 1 here because every rollout is used for a single step. Here pi and ref are at the
+sampling temperature, in OAIF at 1, so the two logged KL are not comparable.
 
 *OAIF*, online DPO. A prompt is rolled out twice; the rollout with the higher reward is chosen, and
 the loss is DPO's

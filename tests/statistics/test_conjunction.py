@@ -39,7 +39,7 @@ def test_one_statement_is_the_usual_two_sided_test() -> None:
     assert result.p_for == pytest.approx(p)
     assert result.p_against == pytest.approx(1.0 - p)
     assert result.p_value == pytest.approx(2.0 * p)
-    assert result.favoured
+    assert result.favored
     usual = paired_difference([[1.0, 3.0], [3.0, 5.0]], [[0.0, 0.0], [0.0, 0.0]])
     assert result == conjunction([usual])
 
@@ -47,7 +47,7 @@ def test_one_statement_is_the_usual_two_sided_test() -> None:
 def test_a_mean_of_zero_leans_neither_way() -> None:
     result = conjunction([additive(0.0)])
     assert (result.p_for, result.p_against) == pytest.approx((0.5, 0.5))
-    assert not result.favoured
+    assert not result.favored
 
 
 def test_a_conjunction_is_as_strong_as_its_weakest_statement() -> None:
@@ -61,7 +61,7 @@ def test_a_conjunction_is_as_strong_as_its_weakest_statement() -> None:
 def test_one_refuted_statement_refutes_the_conjunction() -> None:
     """Means 3 and -40: against it, 2 cauchy(40 / sqrt 2); no p-value is above 1."""
     result = conjunction([additive(3.0), additive(-40.0)])
-    assert not result.favoured
+    assert not result.favored
     assert result.p_value == pytest.approx(4.0 * cauchy(40.0 / math.sqrt(2.0)))
     assert conjunction([additive(0.1), additive(-0.1)]).p_value <= 1.0
 

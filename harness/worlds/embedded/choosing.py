@@ -175,7 +175,7 @@ def _known(prompts: Sequence[Sequence[str]], taught: Mapping[str, float], count:
 
 
 class OracleValue:
-    """The oracle's value of prompts in an online run, from what the initial policy could do."""
+    """The oracle's value of prompts online, from what the policy can do when a segment starts."""
 
     def __init__(self, right: Right, choice: Choice, *, shuffled: bool, seed: int) -> None:
         self._taught = taught_by_name(right)
