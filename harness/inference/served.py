@@ -28,7 +28,7 @@ from harness.runtime.processes import Program
 from harness.serving.engines import NO_CUT, Installed, ServedCheckpoint
 from harness.serving.servers import serving
 
-PATIENCE_S = 3600.0
+TIMEOUT_S = 3600.0
 """Timeout of a request in seconds; long, since it may wait in the server's queue."""
 
 ATTEMPTS = 5
@@ -152,7 +152,7 @@ class CompletionsEngine:
 
     def _connect(self) -> Endpoint:
         attempts = 1 if self.server else ATTEMPTS
-        return Endpoint(self.url, self.key_variable, PATIENCE_S, attempts=attempts)
+        return Endpoint(self.url, self.key_variable, TIMEOUT_S, attempts=attempts)
 
     def _failure(self, error: HarnessError) -> HarnessError:
         if self.server is None or self._given_up:

@@ -116,7 +116,7 @@ def _steps(stage: Stage) -> int:
     rollouts = s["training"]["minibatch"] * s["training"]["rollouts"]
     tokens = rollouts * s["training"]["max_new_tokens"] // 2
     each = {"steps": 1, "rollouts": rollouts, "tokens": tokens}[s["budget"]["of"]]
-    return int(s["budget"]["amount"] - spent) // each
+    return int((s["budget"]["amount"] - spent) // each)
 
 
 def prompts_of(stage: Stage) -> int:

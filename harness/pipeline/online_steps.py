@@ -47,9 +47,9 @@ from harness.worlds.embedded.choosing import OracleValue, read_right
 from harness.worlds.lookup import runtime_of
 from harness.worlds.real.models import resolve
 from harness.worlds.stage_io import (
+    INT,
     PROMPT_SCHEMA,
     REAL,
-    WHOLE,
     Rows,
     read_prompts,
     schema_of,
@@ -59,7 +59,7 @@ from harness.worlds.stage_io import (
 
 TRAINED_SCHEMA = schema_of(
     *PROMPT_SCHEMA,
-    ("step", WHOLE),
+    ("step", INT),
     "phase",
     ("informativeness", REAL),
     ("reward_mean", REAL),

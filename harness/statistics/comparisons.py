@@ -54,7 +54,7 @@ DRAWS = 2000
 
 _SEED = 0
 
-LEAST = 4
+MIN_ITEMS = 4
 """Minimum items for a correlation; with three it can take only four values."""
 
 PERMUTATIONS = 50_000
@@ -181,7 +181,7 @@ def rank_correlation(
     The measurements may have different seeds. None with fewer than four items, or if a measurement
     is the same for all of them.
     """
-    if len(first) < LEAST:
+    if len(first) < MIN_ITEMS:
         return None
     left, right = _stacked(first), _stacked(second)
     means = left.mean(axis=(1, 2)).round(DECIMALS), right.mean(axis=(1, 2)).round(DECIMALS)
@@ -206,7 +206,7 @@ def rank_agreement(
     All items have the same seeds and prompts; prompts nested in seeds are resampled along with
     their seed. None as in `rank_correlation`.
     """
-    if len(measured) < LEAST:
+    if len(measured) < MIN_ITEMS:
         return None
     means = np.array([scores.mean for scores in measured]).round(DECIMALS)
     rho = spearman(means.tolist(), given)

@@ -210,7 +210,7 @@ class OwnDraws(LogitsProcessor):  # type: ignore[misc]
 
 # Saved state.
 
-WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)
+FULL_STATE = StateDictOptions(full_state_dict=True, cpu_offload=True)
 """Gather the full state on the first process only."""
 
 
@@ -224,7 +224,7 @@ def save_policy(
     to_go_on: bool = False,
 ) -> None:
     """Save the policy trained from checkpoint `start`; `to_go_on` keeps full float32 precision."""
-    weights = get_model_state_dict(trainer.model_wrapped, options=WHOLE)
+    weights = get_model_state_dict(trainer.model_wrapped, options=FULL_STATE)
     if is_first():
         policy = load_model(start)
         if place.lora is None:
@@ -243,7 +243,7 @@ def save_policy(
 
 def save_optimizer(trainer: Any, path: Path) -> None:
     """Save the optimizer state as safetensors with keys `<parameter number>.<name>`."""
-    whole = get_optimizer_state_dict(trainer.model_wrapped, _optimizer(trainer), options=WHOLE)
+    whole = get_optimizer_state_dict(trainer.model_wrapped, _optimizer(trainer), options=FULL_STATE)
     if is_first():
         kept = {
             f"{number}.{name}": value

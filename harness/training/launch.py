@@ -40,13 +40,13 @@ from harness.runtime.files import disk_full, held, write_whole
 from harness.runtime.processes import Program
 from harness.runtime.stage import CurvePoint, StageContext, append_point, line_of, read_point
 from harness.runtime.supervisor import POLL_INTERVAL_S
-from harness.training.placement import FULL, PATIENCE_S, Metrics, OnLog, Placement
+from harness.training.placement import OUT_OF_MEMORY, TIMEOUT_S, Metrics, OnLog, Placement
 
 JOB = "job.json"
 LOG = "training.log"
 OUTCOME = "outcome.json"
 CURVES = "curves.jsonl"
-WHOLE = "whole"
+MARKER = "whole"
 
 
 def launch(function: str, ctx: StageContext, on_log: OnLog, *, online: bool = False) -> Metrics:
@@ -153,7 +153,9 @@ def main(path: Path) -> int:
 
         traceback.print_exc()
         if isinstance(error, HarnessError | torch.OutOfMemoryError):
-            _leave(path.parent, reason=str(error) if isinstance(error, HarnessError) else FULL)
+            _leave(
+                path.parent, reason=str(error) if isinstance(error, HarnessError) else OUT_OF_MEMORY
+            )
         return 1
     return 0
 
@@ -162,14 +164,14 @@ def _do_part(job: dict[str, Any], work: Path) -> None:
     from accelerate import PartialState
 
     place = Placement.model_validate(job["place"])
-    patience = {}
+    timeout = {}
     if place.shared:
         # The reference is sharded too, by code that expects every process to have loaded it; the
         # shipped FSDP configuration loads in one process only.
         os.environ["FSDP_CPU_RAM_EFFICIENT_LOADING"] = "false"
-        patience = {"timeout": timedelta(seconds=PATIENCE_S)}
+        timeout = {"timeout": timedelta(seconds=TIMEOUT_S)}
     # First, so that everything below sees the number of processes.
-    processes = PartialState(cpu=place.device == "cpu", **patience)
+    processes = PartialState(cpu=place.device == "cpu", **timeout)
     inputs = {name: Path(folder) for name, folder in job["inputs"].items()}
     report = partial(append_point, work / CURVES)
     ctx = StageContext(job["settings"], inputs, Path(job["output"]), job["seed"], report)
@@ -193,14 +195,14 @@ def _leave(work: Path, **outcome: Any) -> None:
 
 def last_checkpoint(work: Path) -> tuple[Path | None, int]:
     """Return the last complete checkpoint and its number of updates, or None and 0."""
-    steps = {_step(marker.parent): marker.parent for marker in work.glob(f"checkpoint-*/{WHOLE}")}
+    steps = {_step(marker.parent): marker.parent for marker in work.glob(f"checkpoint-*/{MARKER}")}
     last = max(steps, default=0)
     return steps.get(last), last
 
 
 def mark_whole(work: Path, step: int) -> None:
     """Mark a checkpoint as written by all processes and delete the earlier ones."""
-    (work / f"checkpoint-{step}" / WHOLE).touch()
+    (work / f"checkpoint-{step}" / MARKER).touch()
     for folder in work.glob("checkpoint-*"):
         if _step(folder) < step:
             shutil.rmtree(folder)

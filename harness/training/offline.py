@@ -99,7 +99,7 @@ class OfflineAlgorithm(ABC):
     name: ClassVar[str]  # shown in messages
     columns: ClassVar[tuple[str, ...]] = ()
     """Columns of the pairs that its trainer reads besides the texts."""
-    refers: ClassVar[bool] = False
+    uses_reference: ClassVar[bool] = False
     """Whether it uses a reference; its log-probabilities are computed once, before training."""
 
     learning_rate: float
@@ -137,7 +137,7 @@ class OfflineAlgorithm(ABC):
             ),
             "max_length": self.max_length,
         }
-        if self.refers:
+        if self.uses_reference:
             arguments["precompute_ref_log_probs"] = True
             # Without gradients, a batch four times as large fits in the same memory.
             arguments["precompute_ref_batch_size"] = 4 * self.micro_batch_size
@@ -301,7 +301,7 @@ class _PairsRecorder(Recorder):
         if self.work is not None:
             # TRL counts tokens since the process started, not since training did.
             metrics.pop("num_tokens", None)
-        if not self.history and self._algorithm.refers:
+        if not self.history and self._algorithm.uses_reference:
             self._check_first(metrics)
         self.history.append(metrics)
         return metrics

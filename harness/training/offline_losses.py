@@ -88,7 +88,7 @@ class DPO(OfflineAlgorithm):
     """DPO; `beta` is the strength of the pull toward the reference."""
 
     name: ClassVar[str] = "DPO"
-    refers: ClassVar[bool] = True
+    uses_reference: ClassVar[bool] = True
 
     beta: float
 
@@ -102,7 +102,7 @@ class SPPO(OfflineAlgorithm):
 
     name: ClassVar[str] = "SPPO"
     columns: ClassVar[tuple[str, ...]] = WIN_PROBABILITIES
-    refers: ClassVar[bool] = True
+    uses_reference: ClassVar[bool] = True
 
     beta: float
 

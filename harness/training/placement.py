@@ -29,13 +29,13 @@ Row = TypeVar("Row")
 Metrics = dict[str, float]
 OnLog = Callable[[int, Metrics], None]
 
-FULL = (
+OUT_OF_MEMORY = (
     "a GPU's memory is full: lower `hardware.micro_batch`, switch on "
     "`hardware.gradient_checkpointing`, shard over more `hardware.devices` (`fsdp.yaml`), or, "
     "offline, train adapters (`hardware.lora`)"
 )
 
-PATIENCE_S = 12 * 3600
+TIMEOUT_S = 12 * 3600
 """Longest a process waits for the others, as the first may be waiting for the creator. The launcher
 notices at once if a process exits."""
 
@@ -92,7 +92,7 @@ class Placement(Strict):
                 "model_init_kwargs": loading,
             }
         if self.shared:
-            arguments["ddp_timeout"] = PATIENCE_S
+            arguments["ddp_timeout"] = TIMEOUT_S
         return arguments
 
     def adapters(self) -> Any:

@@ -24,25 +24,25 @@ def schema_of(*columns: tuple[str, pa.DataType] | str | pa.Field) -> pa.Schema:
     return pa.schema([(column, TEXT) if isinstance(column, str) else column for column in columns])
 
 
-TEXT, WHOLE, REAL = pa.string(), pa.int64(), pa.float64()
+TEXT, INT, REAL = pa.string(), pa.int64(), pa.float64()
 
 PROMPT_SCHEMA = schema_of(
-    "prompt_id", "prompt", "source", "parent_id", ("generation", WHOLE), "method"
+    "prompt_id", "prompt", "source", "parent_id", ("generation", INT), "method"
 )
 """Columns of `prompts.parquet`: the fields of `harness.eva.evolving.Prompt`."""
 
 ATTEMPT_SCHEMA = schema_of(
-    "child_id", "parent_id", ("attempt", WHOLE), "method", "reason", "written", "creator"
+    "child_id", "parent_id", ("attempt", INT), "method", "reason", "written", "creator"
 )
 """Columns of `attempts.parquet`: the fields of `harness.eva.evolving.Attempt`, and the creator's
 identity, which for a model includes the digest of its templates."""
 
 SELECTED_SCHEMA = schema_of(
-    *PROMPT_SCHEMA, ("informativeness", REAL), ("weight", REAL), ("draw", WHOLE)
+    *PROMPT_SCHEMA, ("informativeness", REAL), ("weight", REAL), ("draw", INT)
 )
 """Columns of `selected.parquet`."""
 
-COMPLETION_SCHEMA = schema_of(*PROMPT_SCHEMA, ("sample", WHOLE), "completion", ("n_tokens", WHOLE))
+COMPLETION_SCHEMA = schema_of(*PROMPT_SCHEMA, ("sample", INT), "completion", ("n_tokens", INT))
 """Columns of `completions.parquet`."""
 
 PAIR_SCHEMA = schema_of(

@@ -116,7 +116,7 @@ class Brevity(RatedBenchmark):
     name = "brevity"
     own_judge = "gpt-4"
     columns: ClassVar = {"rating": "brevity"}
-    prompt = read = None
+    prompt = read = None  # type: ignore[assignment]
 
 
 def test_ratings_are_held_against_the_questions() -> None:

@@ -115,7 +115,7 @@ def test_a_failed_trial_is_tried_again_by_the_next_command(worked: Any, kind: st
     """As `harness run` does with failed stages: the disk may have been full."""
     share = {"grid": SHARES[SHARE], "random": {"suggest_float": {"low": 0.2, "high": 0.8}}}[kind]
     sweep = toy(space={SHARE: share}, sampler={"kind": kind, "seed": 0})
-    broken = InlineEngine(lambda stage: stage.settings.get("evolved_share", 0) > 0.55)
+    broken = InlineEngine(lambda stage: float(str(stage.settings.get("evolved_share", 0))) > 0.55)
     worked(sweep, broken)
     first = found(sweep)
     failed = [trial.params[SHARE] for trial in first.failed]

@@ -32,7 +32,7 @@ class Loss(NamedTuple):
 
     algorithm: Callable[..., offline.OfflineAlgorithm]
     by_hand: Callable[..., torch.Tensor]
-    refers: bool
+    uses_reference: bool
     """Whether there is a reference."""
     pairs: list[dict[str, Any]] = PAIRS
     optimizer: partial[torch.optim.Optimizer] = partial(
@@ -41,16 +41,23 @@ class Loss(NamedTuple):
 
 
 LOSSES = {
-    "dpo": Loss(partial(DPO, beta=0.5), partial(dpo_loss, beta=0.5), refers=True),
+    "dpo": Loss(partial(DPO, beta=0.5), partial(dpo_loss, beta=0.5), uses_reference=True),
     "sppo": Loss(
-        partial(SPPO, beta=0.1), partial(sppo_loss, beta=0.1), refers=True, pairs=SOFT,
+        partial(SPPO, beta=0.1),
+        partial(sppo_loss, beta=0.1),
+        uses_reference=True,
+        pairs=SOFT,
         optimizer=partial(torch.optim.RMSprop, lr=1e-4, alpha=0.99, eps=1e-8),
     ),
     "simpo": Loss(
-        partial(SimPO, beta=2.0, gamma=1.5), partial(simpo_loss, beta=2.0, gamma=1.5), refers=False
+        partial(SimPO, beta=2.0, gamma=1.5),
+        partial(simpo_loss, beta=2.0, gamma=1.5),
+        uses_reference=False,
     ),
-    "orpo": Loss(partial(ORPO, odds_weight=0.5), partial(orpo_loss, weight=0.5), refers=False),
-}  # fmt: skip
+    "orpo": Loss(
+        partial(ORPO, odds_weight=0.5), partial(orpo_loss, weight=0.5), uses_reference=False
+    ),
+}
 
 
 @pytest.fixture(params=LOSSES)
@@ -81,7 +88,7 @@ def test_a_whole_training_equals_a_plain_torch_loop(
     optimizer = loss.optimizer(policy.parameters())
     _, logs = train(loss, policy_path, tmp_path, epochs=3)
     assert len(logs) == 3
-    models = (policy, reference) if loss.refers else (policy,)
+    models = (policy, reference) if loss.uses_reference else (policy,)
     by_hand = partial(loss.by_hand, *models, policy_path)
     assert_equals_plain_loop(policy, by_hand, optimizer, logs, tmp_path / "model")
 

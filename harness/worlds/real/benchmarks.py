@@ -43,13 +43,13 @@ LM_EVAL = "lm-eval"
 NO_TASKS = f"{LM_EVAL}@{packages.NOT_INSTALLED}"
 
 JUDGMENT_SCHEMA = stage_io.schema_of(
-    "prompt_id", "category", ("number", stage_io.WHOLE), "reply", "verdict"
+    "prompt_id", "category", ("number", stage_io.INT), "reply", "verdict"
 )
 """Columns of `judgments.parquet`; `number` is that of the game or turn."""
 
 TASK_ANSWER_SCHEMA = stage_io.schema_of(
-    *("prompt_id", ("turn", stage_io.WHOLE), "conversation", "completion"),
-    *(("n_tokens", stage_io.WHOLE), "column", ("value", stage_io.REAL)),
+    *("prompt_id", ("turn", stage_io.INT), "conversation", "completion"),
+    *(("n_tokens", stage_io.INT), "column", ("value", stage_io.REAL)),
 )
 """Columns of the tasks' `answers.parquet`; `value` is the document's, from 0 to 1."""
 
