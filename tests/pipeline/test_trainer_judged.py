@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from computing import given, read_json, run_stage
+from staging import scores_in
 
 from harness.errors import HarnessError
 from harness.pipeline.algorithm import Planner
@@ -119,6 +120,23 @@ def test_downstream_answers_are_right_or_wrong(
     summary = read_json(output / "summary.json")
     assert summary["scores"]["gsm8k"] == pytest.approx(2700 / 55)
     assert summary["n"] == len(texts.downstream_items())
+
+
+def test_a_question_too_long_for_the_policy_gets_an_empty_answer_that_is_judged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first one does; all others are answered rightly."""
+    long, *others = texts.downstream_items()
+    right = [[SimpleNamespace(text=item.reference, n_tokens=1)] for item in others]
+    monkeypatch.setattr("harness.models.policy.generate", lambda *_, **__: [[], *right])
+    settings = ANSWERING | {"temperature": 0.0, "seed": 0}
+    answers = run_stage(answer_stage, tmp_path / "answers", settings, {"policy": tmp_path})
+    first = read_rows(answers / "answers.parquet")[0]
+    assert (first["prompt_id"], first["completion"], first["n_tokens"]) == (long.item_id, "", 0)
+    asked = {"benchmark": texts.downstream_identity(), "judge": "micro-4/exact_match"}
+    found = scores_in(run_stage(judge_stage, tmp_path / "judge", asked, {"answers": answers}))
+    assert len(found) == 1 + len(others)
+    assert [name for (name, _), value in found.items() if value == 0.0] == [long.item_id]
 
 
 @pytest.mark.parametrize("change", [{"seed": 1}, {"benchmark": "micro-4/arena_hard@0"}])

@@ -95,6 +95,20 @@ def test_a_run_in_more_segments_ends_with_the_same_policy(
     assert weights[0] == weights[1]
 
 
+@pytest.mark.parametrize("repeats", [{"size": 2}, {"passes": 2}], ids=["size", "passes"])
+def test_more_human_prompts_are_new_ones_and_another_pass_is_the_same_in_another_order(
+    repeats: dict[str, Any], micro: Profile, work: Path
+) -> None:
+    run = planned(small(micro), prompts="human", **repeats)
+    ids = [row["prompt_id"] for row in online_rows(compute(work, *run.training), run)]
+    assert len(ids) == 32
+    if "size" in repeats:
+        assert len(set(ids)) == 32
+    else:
+        assert sorted(ids[:16]) == sorted(ids[16:])
+        assert ids[:16] != ids[16:]
+
+
 def test_costs_count_training_prompts_and_rewrites(micro: Profile, work: Path) -> None:
     """Mini-batches of 4, 6 rollouts each: 24 a step, and 6 for every rewrite that came in."""
     run = planned(small(micro), size=2)

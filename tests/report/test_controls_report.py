@@ -178,6 +178,14 @@ def test_a_claim_about_better_reward_models_needs_one_that_is_better(
     assert "is not measured here" in (controls().why_not_better(needs) or "")
 
 
+def test_a_claim_is_barred_while_the_reward_model_it_needs_is_not_measured() -> None:
+    table10 = all_tables()["table10"]
+    needing = {claim.id for claim in table10.claims if claim.needs}
+    assert len(needing) == 4
+    found = of_claims(table10, controls())
+    assert {name for name, why in found.items() if "is not measured here" in why} == needing
+
+
 def test_a_dose_response_that_falls_says_so() -> None:
     reasons = {c.id: c.reason for c in controls({"2x": 47.5}).checked if c.training == "offline"}
     assert reasons.pop("dose-offline") == "the scores do not rise with each row"
