@@ -10,10 +10,9 @@ from harness.pipeline.runs import TableRuns, plan_table
 from harness.registry.profile import Profile, table_unsupported
 from harness.registry.schema import Table
 from harness.runtime import Plan, Stage
-from harness.worlds.embedded import files
 from harness.worlds.embedded.choosing import names_of
 from harness.worlds.embedded.texts import TOPIC_OF
-from harness.worlds.lookup import runtime_of, world_of
+from harness.worlds.lookup import runtime_of
 
 WHO = ("uniform", "oracle", "worst", "shuffled")
 
@@ -75,24 +74,6 @@ def test_a_profile_runs_the_controls_that_it_can(micro: Profile, table: Table) -
     assert reasons == ["`micro` has no prompts matched to the hard benchmark"]
     with pytest.raises(UserError, match="matched to the hard benchmark"):
         plan_table(table, offline, (0,), ["dpo-matched"])
-
-
-def test_matched_prompts_of_the_embedded_world_are_new_and_of_the_seeds_own(micro: Profile) -> None:
-    settings = world_of(micro).prompts.matched()
-    assert settings is not None
-    runtime = runtime_of(str(settings["source"]))
-
-    def drawn(seed: int, first: int, count: int) -> list[str]:
-        asked = {**settings, "seed": seed, "first": first, "count": count}
-        return list(runtime.human_prompts(asked).values())
-
-    many = drawn(0, 0, 300)
-    assert len(set(many)) == 300
-    assert drawn(0, 100, 200) == many[100:]
-    assert drawn(1, 0, 300) != many
-    hard = files.card().identity("arena_hard")
-    asked = {item.turn_1 for item in runtime.questions(hard)}
-    assert not asked & set(many)
 
 
 def test_off_target_prompts_begin_as_the_human_row_does_and_go_on_with_three_topics(

@@ -135,15 +135,6 @@ def first_segment(folder: Path, profile: Profile, name: str) -> StageContext:
 
 
 @pytest.mark.slow
-def test_why_it_failed_is_said_by_who_launched_it(tmp_path: Path) -> None:
-    """24 rollouts are 12 for each of two devices, and 5 do not divide them."""
-    ctx = first_segment(tmp_path, profile_on(2, 5), "out")
-    with pytest.raises(HarnessError, match="24 pairs cannot be made of micro-batches of 5 on 2"):
-        online_stage(ctx)
-    assert not psutil.Process().children(recursive=True)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("first", [True, False])
 def test_a_segment_that_was_killed_starts_again(first: bool, tmp_path: Path) -> None:
     """One of the two processes is killed after the first step; the second launch ends as one."""

@@ -7,20 +7,20 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from computing import given, read_json, run_stage
+from computing import read_json, run_stage
 from staging import scores_in
 
 from harness.errors import HarnessError
 from harness.pipeline.algorithm import Planner
 from harness.pipeline.runs import plan_table
-from harness.pipeline.steps import answer_seed, answer_stage, judge_stage, rate_stage
+from harness.pipeline.steps import answer_seed, answer_stage, judge_stage
 from harness.registry.profile import Profile
 from harness.registry.schema import Table
 from harness.runtime import Plan, Stage
 from harness.runtime.stage import Json
 from harness.worlds.embedded import texts
 from harness.worlds.lookup import world_of
-from harness.worlds.stage_io import Rows, read_rows
+from harness.worlds.stage_io import read_rows
 
 pytestmark = pytest.mark.usefixtures("shipped_world")
 
@@ -68,20 +68,6 @@ def test_the_prompts_scored_are_those_the_chains_last_iteration_would_train_on(
         assert run.last_prompts == chain.iterations[number].pairs
         assert run.training == chain.training[:number]
     assert runs["prompts-seed", 0].last_prompts == chain.iterations[0].prompts
-
-
-def test_prompts_are_rated_one_by_one(tmp_path: Path) -> None:
-    texts = ["reverse-1 : 1 2 3", "reverse-1 , then swap-1 : 1 2 3 4 5 6", "hello"]
-    prompts: Rows = [{"prompt_id": f"p{i}", "prompt": text} for i, text in enumerate(texts)]
-    inputs = {"prompts": given(tmp_path / "prompts", "pairs", prompts)}
-    out = run_stage(rate_stage, tmp_path / "output", {"judge": "micro-4/rules"}, inputs)
-    rows = read_rows(out / "scores.parquet")
-    assert [(row["prompt_id"], row["column"]) for row in rows] == [
-        (f"p{i}", column) for column in ("complexity", "quality") for i in range(3)
-    ]
-    assert all(1.0 <= row["value"] <= 5.0 for row in rows)
-    assert rows[2]["value"] == rows[5]["value"] == 1.0  # it cannot be read
-    assert read_json(out / "summary.json") == {"judge": "micro-4/rules", "n": 3}
 
 
 def answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

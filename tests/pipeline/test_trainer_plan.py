@@ -96,8 +96,6 @@ def test_asking_for_a_row_adds_its_baseline(table4: Table, micro: Profile) -> No
 
 
 def test_what_cannot_be_planned_is_the_users_mistake(table4: Table, micro: Profile) -> None:
-    with pytest.raises(UserError, match="eva-a_mni"):
-        plan_table(table4, micro, (0,), ["eva-a_mni"])
     two_arms = micro.model_copy(update={"arms": ("human",)})
     with pytest.raises(UserError, match=r"`table4` cannot run on the profile `micro`: .*eva"):
         plan_table(table4, two_arms, (0,))
@@ -154,23 +152,6 @@ def test_labels_say_what_a_stage_is_and_are_not_identity(planner: Planner) -> No
     assert one.targets == other.targets
     assert one.training[0].label == "seed 0 · human · 1 · train"
     assert other.training[0].label == "seed 0 · another name · 1 · train"
-
-
-def test_a_hyperparameter_makes_new_what_is_downstream_of_it_and_nothing_else(
-    table4: Table, micro: Profile
-) -> None:
-    """A new beta keeps prompts, θ_0's answers, rewards and pairs; all else is trained anew."""
-    assert micro.training.dpo is not None
-    dpo = micro.training.dpo.model_copy(update={"beta": 0.3})
-    changed = micro.model_copy(update={"training": micro.training.model_copy(update={"dpo": dpo})})
-    before = distinct(plan_table(table4, micro, (0,)))
-    after = distinct(plan_table(table4, changed, (0,)))
-    assert Counter(before[f].kind for f in before.keys() & after.keys()) == {
-        "prompts": 1,
-        "generate": 1,
-        "annotate": 1,
-        "pair": 1,
-    }
 
 
 def test_the_same_world_elsewhere_is_the_same_and_another_policy_keeps_the_prompts_alone(

@@ -21,11 +21,6 @@ def drawn(report: FigureReport, path: Path) -> ElementTree.Element:
     return ElementTree.parse(path).getroot()
 
 
-def test_the_figures_drawn_here_are_all_there_are() -> None:
-    _, figures = declared()
-    assert tuple(figures) == FIGURES
-
-
 @pytest.mark.parametrize("name", FIGURES)
 def test_a_whole_figure_is_drawn_the_same_twice(
     name: str, whole: dict[str, FigureReport], tmp_path: Path

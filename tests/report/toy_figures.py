@@ -31,8 +31,6 @@ PROMPTS = {
 }
 """Thirty prompts, each beginning with the next operation."""
 
-FIGURES = ("figure3", "figure4", "figure5", "figure6", "figure7", "figure9", "figure10", "figure12")
-
 COLUMNS = {
     "arena_hard": ("ah_wr", "ah_len"),
     "alpaca_eval": ("ae_lc", "ae_wr"),
@@ -60,6 +58,9 @@ def toy_profile() -> Profile:
 def declared() -> tuple[dict[str, Table], dict[str, Figure]]:
     tables = load_tables()
     return tables, load_figures(tables)
+
+
+FIGURES = tuple(declared()[1])
 
 
 def toy_figure(

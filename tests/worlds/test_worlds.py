@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from judge_stand_in import client_of
-from staging import given, run_stage, scores_in
+from staging import given, read_json, run_stage, scores_in
 
 from harness.endpoint.client import ServedModel
 from harness.errors import HarnessError, UserError
@@ -73,6 +73,7 @@ def test_the_embedded_judge_of_prompts_reads_their_text(tmp_path: Path) -> None:
     inputs = {"prompts": given(tmp_path, "prompts", rows)}
     rate = runtime_of("micro-3/rules").rate
     found = scores_in(run_stage(rate, tmp_path / "out", {"judge": "micro-3/rules"}, inputs))
+    assert read_json(tmp_path / "out" / "summary.json") == {"judge": "micro-3/rules", "n": 2}
     assert found["p0", "complexity"] == complexity(READABLE) == 2.0
     assert found["p0", "quality"] == quality(READABLE) > found["p1", "quality"] == 1.0
     with pytest.raises(HarnessError, match="no such judge `micro-3/oracle`; use `rules`"):

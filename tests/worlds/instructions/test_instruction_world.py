@@ -143,11 +143,6 @@ def test_off_target_prompts_are_numbered_after_the_pool() -> None:
     assert others == {at: texts[at] for at in others}
 
 
-def test_too_small_a_pool_is_refused() -> None:
-    with pytest.raises(HarnessError, match=f"`{POOL}` has too few prompts for 20 from position 50"):
-        cut(0, 50, 20)
-
-
 def test_an_unknown_benchmark_is_refused() -> None:
     assert tasks.benchmark_identity("held_out", 9) == tasks.identity_of("held_out", 9)
     with pytest.raises(UserError, match="knows no benchmark `heldout`; call it one of held_out"):
