@@ -29,8 +29,6 @@ MISTAKES = {
     "plan table4 --jobs 0": "jobs is 0",
     "plan table4 --set profile.training.dpo.beat=1": "did you mean `profile.training.dpo.beta`?",
     "plan table4 --set profile.training.dpo.beta=x": "`training.dpo.beta` must be a number",
-    "plan table4 --set profile.x=abc": "`x` must be a whole number, e.g. 400",
-    "plan table4 --set recipe.size=2": "write `profile.NAME=VALUE`",
     "plan table8 --profile single-gpu": "`rloo`; on `laptop`, `micro`, `paper` it can",
     "report table4 --json --format markdown": "contradict each other",
     "report all-offline --publish --json": "leave out the other options",
