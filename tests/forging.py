@@ -1,12 +1,21 @@
-"""Changes to what is published, with the digests that it then has, as a careful forger makes."""
+"""Copies of what is published; and changes, with new digests, as a careful forger makes them."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from harness.report.publication import DIGESTS, REPORT
+from harness.project import results_dir
+from harness.report.publication import DIGESTS, REPORT, read_index, write_index
 from harness.runtime.files import sha256_of
+
+
+def copy_published(place: str, results: Path) -> None:
+    """Copy one published place, and what the index says of it."""
+    shutil.copytree(results_dir() / place, results / place)
+    known = read_index(results) if (results / "index.json").exists() else {}
+    write_index(results, known | {place: read_index(results_dir())[place]})
 
 
 def seal(folder: Path) -> None:

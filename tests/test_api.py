@@ -1,18 +1,16 @@
 """The public Python API: small, light to import, and the same as the command line."""
 
 import json
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from forging import copy_published
 from mlflow import MlflowClient
 
 import harness
-from harness.project import results_dir
-from harness.report.publication import read_index, write_index
 from harness.selection.reporting import Reports
 from harness.tracking.connection import default_uri
 
@@ -68,8 +66,7 @@ def test_published_judgments_are_scored_and_kept_in_mlflow(folder: Path) -> None
 
 
 def test_published_results_are_verified(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    shutil.copytree(results_dir() / "micro" / "table5", folder / "micro" / "table5")
-    write_index(folder, {"micro/table5": read_index(results_dir())["micro/table5"]})
+    copy_published("micro/table5", folder)
     monkeypatch.setattr("harness.project.results_dir", lambda: folder)
     assert harness.verify().tables == ("micro/table5",)
     (folder / "micro" / "table5" / "report.md").write_text("forged", encoding="utf-8")

@@ -1,14 +1,11 @@
 """`claims` and `verify`: the ledger and the check, as commands."""
 
 import re
-import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-from harness.project import results_dir
-from harness.report.publication import read_index, write_index
+from forging import copy_published
 
 
 @pytest.mark.parametrize("profile", ["micro", "laptop"])
@@ -69,11 +66,8 @@ def test_the_lines_of_all_tables_add_up_to_the_counts(call: Any) -> None:
 
 def test_verify_checks_what_is_published(says: Any, call: Any, results: Path) -> None:
     """Of a table, a figure and an archive; `tests/report/test_verify.py` verifies everything."""
-    index = read_index(results_dir())
-    places = ("micro/table5", "micro/figure6", "micro/over-optimisation")
-    for place in places:
-        shutil.copytree(results_dir() / place, results / place)
-    write_index(results, {place: index[place] for place in places})
+    for place in ("table5", "figure6", "over-optimisation"):
+        copy_published(f"micro/{place}", results)
     found = says("verify")
     assert found["ok"]
     assert (found["tables"], found["figures"]) == (["micro/table5"], ["micro/figure6"])

@@ -1,7 +1,6 @@
 """The parts of the page, each against an outcome worked out by hand."""
 
 import math
-import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from fnmatch import fnmatchcase
@@ -9,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from forging import copy_published
 from null_tables import judged_claims
 from toy_page import RUN, write_lineage, write_training
 from toy_tables import CLAIM, DECLARATION, stored, toy_runs, write_all, write_luck, write_scores
@@ -30,7 +30,6 @@ from harness.report.page.page import (
     truncated,
 )
 from harness.report.page.pictures import published_pictures
-from harness.report.publication import read_index, write_index
 from harness.runtime import Store
 
 CLAIMED = DECLARATION | {"claims": [CLAIM | {"paper_margin": "+8.5"}]}
@@ -238,12 +237,8 @@ def test_examples_are_the_first_the_middle_and_the_last_drawn(store: Store) -> N
 
 def test_pictures_published_beside_tables_are_taken_over(tmp_path: Path) -> None:
     """What a folder holds is told by its report; nothing is drawn of an archive."""
-    published = results_dir() / "micro"
-    index, copied = read_index(results_dir()), {}
     for name in ("figure12", "over-optimisation", "table4"):
-        shutil.copytree(published / name, tmp_path / "micro" / name)
-        copied[f"micro/{name}"] = index[f"micro/{name}"]
-    write_index(tmp_path, copied)
+        copy_published(f"micro/{name}", tmp_path)
     (tmp_path / "micro" / "figure12" / "report.md").write_text("# Another\n\n![x](../x.svg)\n")
     (figure,) = published_pictures(tmp_path / "micro", {"table4"})
     assert figure.title.startswith("Figure 12: ")

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from forging import forge
+from forging import copy_published, forge
 
 from harness.errors import HarnessError
 from harness.project import results_dir
@@ -219,13 +219,6 @@ def one_of_each() -> list[tuple[str, str]]:
 
 def files_of(place: str) -> list[Path]:
     return sorted(path for path in (results_dir() / place).iterdir() if path.is_file())
-
-
-def copy_published(place: str, results: Path) -> None:
-    """Copy one published place, and what the index says of it."""
-    shutil.copytree(results_dir() / place, results / place)
-    known = read_index(results) if (results / "index.json").exists() else {}
-    write_index(results, known | {place: read_index(results_dir())[place]})
 
 
 def flipped(content: bytes, steps: Iterable[int]) -> Iterator[bytes]:
