@@ -1,8 +1,14 @@
-"""Programs of Python, run to their end."""
+"""Programs of Python, run to their end, and the environment of a user who has set nothing."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Mapping
+
+
+def bare(*prefixes: str) -> dict[str, str]:
+    """Return this process's environment without the variables of some prefixes."""
+    return {name: text for name, text in os.environ.items() if not name.startswith(prefixes)}
 
 
 def ran(

@@ -1,7 +1,6 @@
 """The built wheel, installed in a folder of its own, is in an empty folder what a checkout is."""
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from email.parser import Parser
 from pathlib import Path
 
 import pytest
+from running import bare
 
 from harness.project import PACKAGE
 
@@ -28,10 +28,8 @@ Harness = Callable[..., subprocess.CompletedProcess[str]]
 
 def run(command: list[str], folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run a command in a folder, without what would lead it to this checkout."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("HARNESS_", "PYTHON"))}
-    return subprocess.run(
-        command, cwd=folder, env=kept | environment, capture_output=True, text=True, check=False
-    )
+    env = bare("HARNESS_", "PYTHON") | environment
+    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
 
 
 def build(source: Path, target: Path, kind: str) -> Path:

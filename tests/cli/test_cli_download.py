@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -12,7 +11,7 @@ from types import SimpleNamespace
 from unittest.mock import create_autospec
 
 import pytest
-from running import ran
+from running import bare, ran
 
 from harness.evaluation.benchmarks.mt_bench import MtBench
 from harness.evaluation.files import fetch
@@ -103,10 +102,9 @@ def download(
         "from harness.worlds.real.models import place_of\n"
         f"print(*sorted(p.name for p in place_of({model!r}).iterdir()))\n"
     )
-    bare = {k: v for k, v in os.environ.items() if not k.startswith(("HF_", "HARNESS_"))}
-    bare |= {"HF_HOME": str(tmp_path), "HF_ENDPOINT": hub, "HARNESS_WORK": str(tmp_path / "work")}
-    bare |= {"PYTHONPATH": str(ROOT), "NO_PROXY": "127.0.0.1", "HF_HUB_DISABLE_XET": "1"}
-    return ran("-c", code, code=exit_code, env=bare)
+    own = {"HF_HOME": str(tmp_path), "HF_ENDPOINT": hub, "HARNESS_WORK": str(tmp_path / "work")}
+    own |= {"PYTHONPATH": str(ROOT), "NO_PROXY": "127.0.0.1", "HF_HUB_DISABLE_XET": "1"}
+    return ran("-c", code, code=exit_code, env=bare("HF_", "HARNESS_") | own)
 
 
 def test_a_pinned_model_is_fetched_without_what_could_run_code(tmp_path: Path, hub: str) -> None:

@@ -29,6 +29,7 @@ from typing import Any, TypeVar
 import psutil
 import pytest
 import toy_world
+from running import bare
 from typer.testing import CliRunner
 from world_of_names import write_world
 
@@ -179,9 +180,7 @@ class Scene:
     @property
     def environment(self) -> dict[str, str]:
         """The environment of a user who has set nothing but folders, and the toys' own."""
-        ours = ("HARNESS_", "MLFLOW_", "TOY_", "OPENAI_")
-        bare = {name: text for name, text in os.environ.items() if not name.startswith(ours)}
-        return bare | {
+        return bare("HARNESS_", "MLFLOW_", "TOY_", "OPENAI_") | {
             "PYTHONPATH": str(ROOT),
             "OMP_NUM_THREADS": "1",
             "HARNESS_WORK": str(self.work),

@@ -6,7 +6,6 @@ loses nothing when it is disturbed; the numbers mean nothing.
 """
 
 import json
-import os
 import subprocess
 from collections import Counter
 from pathlib import Path
@@ -14,8 +13,9 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from running import ran
+from running import bare, ran
 
+from harness.runtime import Store
 from stand_in.profiles import write_profile
 
 HERE = Path(__file__).resolve().parent
@@ -28,8 +28,8 @@ pytestmark = pytest.mark.timeout(900)
 
 def environment(work: Path, **more: str) -> dict[str, str]:
     """Return an environment of a user who has set nothing but the work folder."""
-    bare = {k: v for k, v in os.environ.items() if not k.startswith(("HARNESS_", "MLFLOW_"))}
-    return {**bare, "PYTHONPATH": str(ROOT), "HARNESS_WORK": str(work), **more}
+    own = {"PYTHONPATH": str(ROOT), "HARNESS_WORK": str(work)}
+    return bare("HARNESS_", "MLFLOW_") | own | more
 
 
 def on_table4(work: Path, verb: str, *more: str) -> list[str]:
@@ -62,10 +62,9 @@ def shared(whole: Path) -> dict[str, str]:
     }
 
 
-def stages(work: Path) -> dict[str, dict[str, Any]]:
+def stages(work: Path) -> dict[str, Any]:
     """Return the manifests of the stages that are done, by fingerprint."""
-    found = [json.loads(p.read_text()) for p in (work / "store" / "stages").glob("*/*/stage.json")]
-    return {manifest["fingerprint"]: manifest for manifest in found}
+    return {manifest["fingerprint"]: manifest for manifest in Store(work / "store").stages()}
 
 
 def rows(work: Path, kind: str, file: str) -> dict[str, list[dict[str, Any]]]:

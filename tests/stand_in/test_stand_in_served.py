@@ -16,7 +16,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from running import ran
+from running import bare, ran
 
 from stand_in.profiles import write_profile
 
@@ -50,9 +50,8 @@ def served(made: Path, tmp_path: Path) -> dict[str, str]:
         shutil.copytree(models / "stand-in" / "gemma-2", models / "stand-in" / name)
     for folder in made.glob("stand-in-*"):
         shutil.copytree(folder, tmp_path / "work" / folder.name)
-    bare = {k: v for k, v in os.environ.items() if not k.startswith(("HARNESS_", "MLFLOW_"))}
     return {
-        **bare,
+        **bare("HARNESS_", "MLFLOW_"),
         "PYTHONPATH": os.pathsep.join(map(str, (ROOT, ROOT / "tests", FAKE_ENGINES))),
         "STAND_IN_SERVED": "1",
         "HARNESS_WORK": str(tmp_path / "work"),

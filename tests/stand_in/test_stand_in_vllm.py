@@ -21,7 +21,7 @@ from typing import Any
 import psutil
 import pyarrow.parquet as pq
 import pytest
-from running import ran
+from running import bare, ran
 from small_checkpoints import write_armo, write_qwen_classifier
 
 from harness.registry.declared import named_profile
@@ -105,10 +105,9 @@ def user(profile: Path, tmp_path: Path) -> Mapping[str, str]:
     (tmp_path / "work" / build.PROMPTS).mkdir(parents=True)
     lines = (json.dumps({"prompt": text}) + "\n" for text in server.prompts())
     (tmp_path / "work" / build.PROMPTS / "prompts.jsonl").write_text("".join(lines))
-    own = {k: v for k, v in os.environ.items() if not k.startswith(("HARNESS_", "MLFLOW_"))}
     kept = {k: v for k, v in os.environ.items() if k.startswith("HARNESS_VLLM_")}
     return {
-        **own,
+        **bare("HARNESS_", "MLFLOW_"),
         **kept,
         "HF_HUB_CACHE": str(tmp_path / "hub"),
         "HF_HUB_OFFLINE": "1",
