@@ -343,9 +343,6 @@ def train_stage(ctx: StageContext) -> None:
             unmoved = {"pairs": given, "trained_pairs": 0, "steps": 0}
             write_json(ctx.output / "log.json", {"history": history, "summary": unmoved})
             return
-    if s["algorithm"] == "sppo":  # its rewards are win probabilities
-        for side in ("chosen", "rejected"):
-            pairs = pairs.append_column(f"p_{side}", pairs.column(f"reward_{side}"))
     # An upper bound: pairs that are too long are left out.
     ctx.expect(math.ceil(s["epochs"] * math.ceil(pairs.num_rows / s["batch_size"])))
     if "numerics" in s:

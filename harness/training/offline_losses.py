@@ -77,7 +77,8 @@ with warnings.catch_warnings():
     from trl.experimental.orpo import ORPOConfig
     from trl.experimental.orpo import ORPOTrainer as TRLORPOTrainer
 
-WIN_PROBABILITIES = ("p_chosen", "p_rejected")
+WIN_PROBABILITIES = ("reward_chosen", "reward_rejected")
+"""Columns of pairs that are win probabilities, where SPPO's reward model compares two answers."""
 
 MAX_MEAN_LOGP = -torch.finfo(torch.float32).eps
 """Largest mean log-probability whose odds and their gradient are finite in float32."""
@@ -141,8 +142,9 @@ class SoftSPPOTrainer(DPOTrainer):  # type: ignore[misc]
         num_items_in_batch: Any = None,
     ) -> torch.Tensor:
         moved = {name: value for name, value in inputs.items() if name not in WIN_PROBABILITIES}
-        moved["ref_chosen_logps"] = moved["ref_chosen_logps"] + (inputs["p_chosen"] - 1) / self.beta
-        moved["ref_rejected_logps"] = moved["ref_rejected_logps"] + inputs["p_rejected"] / self.beta
+        won, lost = (inputs[name] for name in WIN_PROBABILITIES)
+        moved["ref_chosen_logps"] = moved["ref_chosen_logps"] + (won - 1) / self.beta
+        moved["ref_rejected_logps"] = moved["ref_rejected_logps"] + lost / self.beta
         # TRL does not return the log-probabilities: sequences x (tokens - 1), 0 where the predicted
         # token is not part of a completion.
         seen: list[torch.Tensor] = []

@@ -15,7 +15,15 @@ from harness.models.reward_model import FunctionRewards, Rewarded
 from harness.pipeline.online_steps import StreamSource
 from harness.pipeline.steps import generate_stage, pair_stage, rewrite_stage, train_stage
 from harness.training.offline import as_messages
-from harness.worlds.stage_io import COMPLETION_SCHEMA, PAIR_SCHEMA, PROMPT_SCHEMA, Rows, read_rows
+from harness.training.offline_losses import SPPO
+from harness.worlds.stage_io import (
+    COMPLETION_SCHEMA,
+    OPEN_PAIR_SCHEMA,
+    PAIR_SCHEMA,
+    PROMPT_SCHEMA,
+    Rows,
+    read_rows,
+)
 
 SAMPLING = {"top_p": 1.0, "temperature": 1.0, "max_new_tokens": 8, "batch_size": 2}
 
@@ -52,13 +60,16 @@ def trained_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_sppo_trains_on_the_rewards_as_win_probabilities(trained_on: Any) -> None:
-    [row] = trained_on([(0.8, 0.3)], algorithm="sppo")
-    assert (row["p_chosen"], row["p_rejected"]) == (0.8, 0.3)
+    """So does a plug-in's loss that is like it, under a name of its own."""
+    [row] = trained_on([(0.8, 0.3)], algorithm="mine")
+    assert [row[name] for name in SPPO.columns] == [0.8, 0.3]
 
 
 def test_where_ties_are_dropped_the_other_pairs_are_trained_on_in_order(trained_on: Any) -> None:
-    rows = trained_on([(1.0, 0.0), (0.5, 0.5), (2.0, 1.0)], algorithm="dpo", drop_ties=True)
-    assert [row["prompt_id"] for row in rows] == ["h0", "h2"]
+    """A revision that scores less than the rejected answer is no tie."""
+    rewards = [(1.0, 0.0), (0.5, 0.5), (2.0, 1.0), (0.2, 0.4)]
+    rows = trained_on(rewards, algorithm="dpo", drop_ties=True)
+    assert [row["prompt_id"] for row in rows] == ["h0", "h2", "h3"]
 
 
 def test_an_answer_of_all_the_tokens_allowed_is_trained_on_as_cut_off(tmp_path: Path) -> None:
@@ -93,6 +104,25 @@ def test_a_pair_without_a_revision_or_its_reward_keeps_its_own(
     assert read_json(out / "summary.json") == {
         "pairs": 2, "unchanged": 1, "reward_before": 1.5, "reward_after": 3.5,
     }  # fmt: skip
+
+
+def test_a_revision_is_open_if_it_was_cut_off_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At most 8 tokens: the first revision ends with 7, the second is cut off."""
+    answers = [[SimpleNamespace(text="revised", n_tokens=n)] for n in (7, 8)]
+    monkeypatch.setattr("harness.models.policy.generate", lambda *_, **__: answers)
+    model = FunctionRewards("toy", lambda *_: [1.0])
+    monkeypatch.setattr("harness.pipeline.steps.rewards_of", lambda *_: model)
+    pairs = [
+        {**pair, "chosen_open": was, "rejected_open": False}
+        for pair, was in zip(pairs_with([(1.0, 0.0)] * 2), (True, False), strict=True)
+    ]
+    inputs = {
+        "pairs": given(tmp_path / "pairs", "pairs", pairs, OPEN_PAIR_SCHEMA), "policy": tmp_path,
+    }  # fmt: skip
+    out = run_stage(rewrite_stage, tmp_path / "out", SAMPLING, inputs)
+    assert [row["chosen_open"] for row in read_rows(out / "pairs.parquet")] == [False, True]
 
 
 def test_prompts_that_are_all_too_long_for_the_policy_are_refused(

@@ -108,7 +108,7 @@ def digest(folder: Path) -> str:
 
 PROBABILITIES = [(0.9, 0.2), (0.75, 0.5), (1.0, 0.0), (0.6, 0.55)]
 SOFT = [
-    {**pair, "p_chosen": chosen, "p_rejected": rejected}
+    {**pair, "reward_chosen": chosen, "reward_rejected": rejected}
     for pair, (chosen, rejected) in zip(PAIRS, PROBABILITIES, strict=True)
 ]
 

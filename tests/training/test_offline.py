@@ -14,7 +14,7 @@ from harness.registry.training import Training
 from harness.training.offline import OfflineAlgorithm, algorithm_of, short_enough, train
 from harness.training.offline_losses import ORPO, SimPO
 
-SOFT = [{**pair, "p_chosen": 0.8, "p_rejected": 0.3} for pair in PAIRS]
+SOFT = [{**pair, "reward_chosen": 0.8, "reward_rejected": 0.3} for pair in PAIRS]
 STATED: dict[str, Any] = {
     "learning_rate": 1e-3,
     "lr_scheduler": "cosine",

@@ -22,7 +22,7 @@ from harness.training.offline_losses import DPO, SimPO
 from harness.training.placement import Placement, accumulation, filled
 
 TEN = [
-    {**pair, "p_chosen": 0.8, "p_rejected": 0.3, "chosen": f"{pair['chosen']} {word}"}
+    {**pair, "reward_chosen": 0.8, "reward_rejected": 0.3, "chosen": f"{pair['chosen']} {word}"}
     for word in "abc"
     for pair in PAIRS
 ][:10]
