@@ -35,7 +35,7 @@ class Comparison(Strict):
 class AnswerLine(Strict):
     says: str
     """What is compared, in plain words."""
-    comparisons: Annotated[tuple[Comparison, ...], Field(min_length=1, max_length=2)]
+    comparisons: Annotated[tuple[Comparison, ...], Field(min_length=1, max_length=3)]
 
 
 class PaperAnswer(Strict):
