@@ -87,8 +87,8 @@ def run(
 ) -> None:
     """Run the missing trials of a sweep, then its winner on the benchmarks.
 
-    Finished trials are kept: after Ctrl-C, after a kill or with more trials, the same command
-    continues.
+    Finished trials are kept: after Ctrl-C, a kill or a failure, or with more trials, the same
+    command continues.
     """
     from harness.sweep.conduct import Order, run_sweep, shared_stages
 

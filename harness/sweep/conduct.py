@@ -1,7 +1,7 @@
 """What the commands do with a sweep: run, show and sync it.
 
-Only one command at a time works on a sweep. A trial that a stopped command left unfinished is
-queued again; its finished stages are in the store.
+Only one command at a time works on a sweep. A trial that failed, or that a stopped command left
+unfinished, is queued again; its finished stages are in the store.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ from harness.sweep.space import (
 )
 from harness.sweep.study import (
     Note,
+    ended_trials,
     find_study,
     open_study,
     pareto_front,
@@ -57,6 +58,7 @@ from harness.sweep.study import (
     study_names,
     suggest,
     trial_line,
+    trials_left,
     trials_of,
     winner_of,
 )
@@ -144,7 +146,7 @@ def run_sweep(
     for advice in refuse_missing(order.profile, pending, here=here, serves=False):
         warn(advice)
     with order.alone():
-        study, mlflow = open_study(sweep, order.study), Mlflow(work_dir(), warn)
+        study, mlflow = open_study(sweep, order.study, order.target), Mlflow(work_dir(), warn)
 
         def ended() -> int:
             return len(trials_of(study))
@@ -158,13 +160,13 @@ def run_sweep(
         say(f"{order.study}: {min(ended(), order.target)} of {order.target} trials done")
         with order.engine() as engine:
             objective = Objective(order, engine, say, watch)
-            if ended() < order.target:
+            if left := trials_left(study, order.target):
                 objective.compute("shared by all trials", Plan(shared))
                 if sweep.sampler.kind == "grid":
                     objective.compute_grid()
                 study.optimize(
                     objective,
-                    n_trials=order.target - ended(),
+                    n_trials=left,
                     catch=(TrialFailed,),
                     callbacks=[tell],
                 )
@@ -276,7 +278,7 @@ def trial_records(order: Order, study: optuna.Study) -> list[Record]:
             trial_line(sweep, trial),
             candidate(sweep, profile, point_of(trial)).recipe.canonical(),
         )
-        for trial in trials_of(study)
+        for trial in ended_trials(study)
     ]
 
 

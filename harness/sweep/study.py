@@ -30,6 +30,7 @@ class Note:
     """Names of a trial's Optuna user attributes."""
 
     FAILURE = "failure"  # why it failed
+    RETRY = "retry"  # of a trial that failed
     REUSED = "stages reused"  # in the store when it started
     COMPUTED = "stages computed"
 
@@ -58,8 +59,11 @@ def study_name(sweep: Sweep, profile: Profile) -> str:
     return f"{sweep.name}/{profile.name}/{fingerprint_of(identity)[:8]}"
 
 
-def open_study(sweep: Sweep, name: str) -> optuna.Study:
-    """Return a study, new or resumed, with its declared, unfinished and failed points queued."""
+def open_study(sweep: Sweep, name: str, target: int) -> optuna.Study:
+    """Return a study, new or resumed, with the points queued that it is to try for its target.
+
+    Those are the declared ones, and those of unfinished and of failed trials.
+    """
     study = optuna.create_study(
         storage=_storage(storage_file(sweep.name)),
         study_name=name,
@@ -69,8 +73,11 @@ def open_study(sweep: Sweep, name: str) -> optuna.Study:
     study.sampler = _sampler(sweep, len(study.trials))
     with warnings.catch_warnings(action="ignore"):  # experimental features
         study.set_metric_names([objective.label for objective in sweep.objectives])
-    for point in [*sweep.enqueue, *(grid(sweep) if sweep.sampler.kind == "grid" else [])]:
-        study.enqueue_trial(dict(point), skip_if_exists=True)
+    points = [dict(point) for point in sweep.enqueue]
+    if sweep.sampler.kind == "grid":
+        points += [point for point in grid(sweep) if point not in points]
+    for point in points[:target]:
+        study.enqueue_trial(point, skip_if_exists=True)
     for trial in study.get_trials(states=(TrialState.RUNNING,)):
         study.tell(trial.number, state=TrialState.FAIL)
     known = [_asked(trial) for trial in study.trials if trial.state != TrialState.FAIL]
@@ -78,8 +85,15 @@ def open_study(sweep: Sweep, name: str) -> optuna.Study:
         point = _asked(trial)
         if point.keys() == sweep.space.keys() and point not in known:
             known.append(point)
-            study.enqueue_trial(point)
+            study.enqueue_trial(point, user_attrs={Note.RETRY: not _was_stopped(trial)})
     return study
+
+
+def trials_left(study: optuna.Study, target: int) -> int:
+    """Return how many trials are still to run: up to the target, and those that failed again."""
+    waiting = study.get_trials(states=(TrialState.WAITING,))
+    retries = sum(trial.user_attrs.get(Note.RETRY, False) for trial in waiting)
+    return max(0, target - len(trials_of(study))) + retries
 
 
 def _asked(trial: FrozenTrial) -> dict[str, Scalar]:
@@ -129,16 +143,22 @@ def point_of(trial: FrozenTrial | optuna.Trial) -> dict[str, Scalar]:
     }
 
 
-def trials_of(study: optuna.Study | None) -> list[FrozenTrial]:
-    """Return the trials that came to an end of their own, without failures that are tried again."""
+def ended_trials(study: optuna.Study | None) -> list[FrozenTrial]:
+    """Return the trials that came to an end of their own."""
     known = [] if study is None else study.get_trials(deepcopy=False)
-    ended = [trial for trial in known if trial.state.is_finished() and not _was_stopped(trial)]
-    last = {fingerprint_of(_asked(trial)): trial.number for trial in known}
-    return [
-        trial
-        for trial in ended
-        if trial.state != TrialState.FAIL or trial.number == last[fingerprint_of(_asked(trial))]
-    ]
+    return [trial for trial in known if trial.state.is_finished() and not _was_stopped(trial)]
+
+
+def trials_of(study: optuna.Study | None) -> list[FrozenTrial]:
+    """Return the ended trials that count: one that tries a failed one again takes its place."""
+    found: list[FrozenTrial] = []
+    for trial in ended_trials(study):
+        if trial.user_attrs.get(Note.RETRY):
+            failed = (it for it in found if it.state == TrialState.FAIL)
+            before = next((it for it in failed if _asked(it) == _asked(trial)), None)
+            found = [it for it in found if it is not before]
+        found.append(trial)
+    return found
 
 
 def trial_line(sweep: Sweep, trial: FrozenTrial) -> SweepTrial:

@@ -12,9 +12,15 @@ from harness.errors import HarnessError, UserError
 from harness.report.sweep import SweepReport
 from harness.runtime import Plan, Stage
 from harness.runtime.plan import Interrupted
-from harness.sweep.conduct import Order, run_sweep, shared_stages, stored_report
+from harness.sweep.conduct import (
+    Order,
+    run_sweep,
+    shared_stages,
+    stored_report,
+    trial_records,
+)
 from harness.sweep.declaration import Sweep
-from harness.sweep.space import final_runs
+from harness.sweep.space import final_runs, grid
 from harness.sweep.study import open_study, point_of, trials_of
 
 SHARES = {SHARE: choice(0.2, 0.4, 0.6, 0.8)}
@@ -129,12 +135,26 @@ def test_a_failed_trial_is_tried_again_by_the_next_command(worked: Any, kind: st
     assert {*failed} < {trial.params[SHARE] for trial in third.complete}
 
 
+def test_a_failed_point_of_a_part_of_a_grid_is_tried_again_before_any_other(worked: Any) -> None:
+    """Of four points two are asked for, and the first fails."""
+    sweep = toy(space=SHARES, sampler=GRID, trials=2)
+    wrong = grid(sweep)[0][SHARE]
+    worked(sweep, InlineEngine(lambda stage: stage.settings.get("evolved_share") == wrong))
+    assert [trial.state for trial in found(sweep).trials] == ["fail", "complete"]
+    worked(sweep)
+    assert {trial.params[SHARE] for trial in found(sweep).complete} == {
+        point[SHARE] for point in grid(sweep)[:2]
+    }
+    assert len(trial_records(order_of(sweep), opened(sweep))) == 3
+
+
 def test_a_point_of_a_grid_that_was_killed_while_it_was_drawn_is_tried_again() -> None:
     sweep = toy(sampler=GRID)
     opened(sweep).ask()
     waiting = [t for t in opened(sweep).trials if t.state == TrialState.WAITING]
-    points = [tuple(t.system_attrs["fixed_params"].values()) for t in waiting]
-    assert len(points) == len(set(points)) == sweep.grid_size
+    points = [t.system_attrs["fixed_params"] for t in waiting]
+    first, *others = grid(sweep)[: sweep.target()]
+    assert points == [*others, first]
 
 
 def test_a_stage_that_every_trial_needs_ends_the_sweep_before_a_trial_begins(worked: Any) -> None:
@@ -166,7 +186,8 @@ def test_a_stopped_trial_is_done_again_and_computes_only_what_is_missing(
 
 
 def opened(sweep: Sweep) -> optuna.Study:
-    return open_study(sweep, order_of(sweep).study)
+    order = order_of(sweep)
+    return open_study(sweep, order.study, order.target)
 
 
 def test_a_killed_trial_is_queued_once_however_often_the_study_is_opened() -> None:
