@@ -7,6 +7,7 @@ the download. From the hub come only the files that loaders read: no pickled wei
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from importlib.util import find_spec
@@ -169,7 +170,7 @@ def to_download(missing: Iterable[Missing], profile: str, name: str | None) -> s
     """Return a line with the command that downloads what is missing; empty if nothing can be."""
     if not any(it.what.startswith(("model ", "prompts", "benchmark ")) for it in missing):
         return ""
-    asked = f"{name or ''} --profile {profile}".lstrip()
+    asked = shlex.join([*([] if name is None else [name]), "--profile", profile])
     return f"\nDownload models, prompts and benchmarks: harness download {asked}"
 
 
@@ -236,7 +237,7 @@ def _check_pool(profile: Profile, settings: Settings) -> None:
     if size is None:
         raise HarnessError(
             f"{settings['source']} is not on this machine; type `harness download --profile "
-            f"{profile.asked_as}`"
+            f"{shlex.quote(profile.asked_as)}`"
         )
     prompts.cut(settings, size)
 

@@ -242,11 +242,12 @@ def in_order(
 ) -> list[files.Record]:
     """Return a model's outputs or annotations in the benchmark's order, if given."""
     by_text: dict[str, files.Record] = {}
+    whose = model or "the file"
     for index, record in enumerate(records):
         text = record.get("instruction")
         if not isinstance(text, str) or text in by_text:
             raise UserError(
-                f"Record {index + 1} of {model} has no instruction, or one that came before; give "
+                f"Record {index + 1} of {whose} has no instruction, or one that came before; give "
                 "one for each instruction"
             )
         by_text[text] = record
@@ -254,7 +255,7 @@ def in_order(
     known = by_text.keys() & set(order)
     if len(known) < len(by_text) or len(by_text) != alpaca_package.INSTRUCTIONS:
         raise UserError(
-            f"{model} has {len(known)} of AlpacaEval's {alpaca_package.INSTRUCTIONS} instructions "
+            f"{whose} has {len(known)} of AlpacaEval's {alpaca_package.INSTRUCTIONS} instructions "
             f"and {len(by_text) - len(known)} others; give just all of them"
         )
     return [by_text[text] for text in order]
