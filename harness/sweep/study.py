@@ -92,7 +92,7 @@ def open_study(sweep: Sweep, name: str, target: int) -> optuna.Study:
 def trials_left(study: optuna.Study, target: int) -> int:
     """Return how many trials are still to run: up to the target, and those that failed again."""
     waiting = study.get_trials(states=(TrialState.WAITING,))
-    retries = sum(trial.user_attrs.get(Note.RETRY, False) for trial in waiting)
+    retries = sum(bool(trial.user_attrs.get(Note.RETRY)) for trial in waiting)
     return max(0, target - len(trials_of(study))) + retries
 
 
