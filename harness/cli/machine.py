@@ -55,7 +55,7 @@ def _readiness(table: str | None, name: str) -> dict[str, Any]:
     """Return what a profile, or what is left of a table at it, lacks on this machine."""
     profile, unavailable = named_profile(name), list[str]()
     try:
-        chosen = select("all", name, seeds=0) if table is None else select(table, name)
+        chosen = select(table or "all", name, seeds=0 if table is None else None)
         demand = Demand(profile, chosen.plan().pending)
         missing, unavailable = demand.missing(), demand.unavailable()
     except UserError as error:

@@ -38,11 +38,7 @@ SweepArgument = Annotated[
 TrialsOption = Annotated[
     int | None,
     common.option(
-        "--trials",
-        "N",
-        "Trials in all, with those finished.",
-        default="as declared",
-        min=1,
+        "--trials", "N", "Trials in all, with those finished.", default="as declared", min=1
     ),
 ]
 NoFinalOption = Annotated[

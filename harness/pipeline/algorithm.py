@@ -439,9 +439,14 @@ def _marks(
 def whole_budget(online: Online, hyper: OnlineTraining, x: int, unit: Budget) -> int:
     """Return what a pass over the prompts uses; assumes rollouts of half `max_new_tokens`."""
     prompts = online.size * x
-    rollouts = prompts * hyper.rollouts
-    tokens = rollouts * hyper.max_new_tokens // 2
-    return {"steps": prompts // online.minibatch, "rollouts": rollouts, "tokens": tokens}[unit]
+    used = rollouts_used(prompts, hyper.rollouts, hyper.max_new_tokens)
+    return {"steps": prompts // online.minibatch, **used}[unit]
+
+
+def rollouts_used(prompts: int, rollouts: int, max_new_tokens: int) -> dict[Budget, int]:
+    """Return what rollouts of some prompts use, with answers of half `max_new_tokens`."""
+    made = prompts * rollouts
+    return {"rollouts": made, "tokens": made * max_new_tokens // 2}
 
 
 def segment_steps(online: Online, hyper: OnlineTraining, x: int) -> int:

@@ -14,6 +14,7 @@ from typing import Any, cast
 from harness.endpoint.access import price_of
 from harness.eva.informativeness import selected_count
 from harness.extensions import benchmark_name
+from harness.pipeline.algorithm import rollouts_used
 from harness.pipeline.factory import KINDS
 from harness.registry.profile import Profile
 from harness.registry.serving import ServedRole
@@ -107,16 +108,15 @@ def _rewrites(online: Mapping[str, Any]) -> float:
 
 
 def _steps(stage: Stage) -> int:
-    """Return the steps of an online segment; with a budget, about: half of the longest answers."""
+    """Return the steps of an online segment; with a budget, about."""
     s = cast(Mapping[str, Any], stage.settings)
     if "budget" not in s:
         return int(s["last_step"]) - int(s["first_step"]) + 1
     before = stage.inputs.get("before")
     spent = 0 if before is None else cast(Mapping[str, Any], before.settings)["budget"]["amount"]
-    rollouts = s["training"]["minibatch"] * s["training"]["rollouts"]
-    tokens = rollouts * s["training"]["max_new_tokens"] // 2
-    each = {"steps": 1, "rollouts": rollouts, "tokens": tokens}[s["budget"]["of"]]
-    return int((s["budget"]["amount"] - spent) // each)
+    t = s["training"]
+    used = rollouts_used(t["minibatch"], t["rollouts"], t["max_new_tokens"])
+    return int((s["budget"]["amount"] - spent) // {"steps": 1, **used}[s["budget"]["of"]])
 
 
 def prompts_of(stage: Stage) -> int:

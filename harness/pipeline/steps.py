@@ -312,13 +312,12 @@ def rewrite_stage(ctx: StageContext) -> Result:
         "reward_before": sum(before) / len(rows),
         "reward_after": sum(rewards) / len(rows),
     }
-    written: Rows = []
+    longest = cast(int, ctx.settings["max_new_tokens"])
     for row, answer, text, reward in zip(rows, answers, revised, rewards, strict=True):
-        written.append({**row, "chosen": text, "reward_chosen": reward})
+        row |= {"chosen": text, "reward_chosen": reward}
         if answer and "chosen_open" in row:
-            longest = cast(int, ctx.settings["max_new_tokens"])
-            written[-1]["chosen_open"] = answer[0].n_tokens >= longest
-    return written, summary
+            row["chosen_open"] = answer[0].n_tokens >= longest
+    return rows, summary
 
 
 def train_stage(ctx: StageContext) -> None:

@@ -23,7 +23,6 @@ CONFIGURATIONS = PACKAGE / "training" / "accelerate"
 """Folder of `accelerate` configurations."""
 
 Positive = Annotated[float, Field(gt=0)]
-Share = Annotated[float, Field(ge=0, le=1)]
 Nucleus = Annotated[float, Field(gt=0, le=1)]
 Count = Annotated[int, Field(ge=1)]
 

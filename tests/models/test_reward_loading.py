@@ -77,7 +77,7 @@ def test_padding_on_either_side_and_none_give_the_same_number(
     assert np.ptp(alone) > 0.01, "the test needs a model that tells the answers apart"
 
 
-@pytest.mark.parametrize("batch_size", [1, 2])
+@pytest.mark.parametrize("batch_size", [1, 2, 5])
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_batch_changes_no_result(kind: str, batch_size: int, paths: dict[str, Path]) -> None:
     def results(**batching: Any) -> np.ndarray:

@@ -93,6 +93,7 @@ def test_the_demo_is_valid(tmp_path: Path) -> None:
         ("{id: ah_wr,", "{id: ah_wrr,", 7, "`ah_wrr` is not known; did you mean `ah_wr`?"),
         ("    run: dpo-eva\n", "", 18, "name the run with either `run` or `run_by_column`"),
         ("run: dpo-eva", "run: dpo-h1", 20, "run `dpo-h1` is another recipe in `first` of `demo`"),
+        ("title: Demo", "title: [Demo", 4, "is not valid YAML"),
         ("id: demo", "id: other", 1, "`other` differs from the name of the file; write `demo`, "),
         (
             "run: dpo-h1",
