@@ -38,7 +38,6 @@ from harness.sweep.space import (
     check_settings,
     final_runs,
     final_scores,
-    grid,
     impossible,
     objective_value,
     plan_of,
@@ -48,6 +47,7 @@ from harness.sweep.space import (
 )
 from harness.sweep.study import (
     Note,
+    declared_points,
     ended_trials,
     find_study,
     open_study,
@@ -230,7 +230,7 @@ class Objective:
 
     def compute_grid(self) -> None:
         """Compute all points of a grid in one plan; a stage that fails fails in its trial."""
-        asked = enumerate(grid(self.order.sweep)[: self.order.target])
+        asked = enumerate(declared_points(self.order.sweep)[: self.order.target])
         runs = [self._runs(point, str(i)).values() for i, point in asked]
         plan = plan_of([run for some in runs for several in some for run in several])
         self._run("all points of the grid", plan)

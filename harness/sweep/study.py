@@ -73,10 +73,7 @@ def open_study(sweep: Sweep, name: str, target: int) -> optuna.Study:
     study.sampler = _sampler(sweep, len(study.trials))
     with warnings.catch_warnings(action="ignore"):  # experimental features
         study.set_metric_names([objective.label for objective in sweep.objectives])
-    points = [dict(point) for point in sweep.enqueue]
-    if sweep.sampler.kind == "grid":
-        points += [point for point in grid(sweep) if point not in points]
-    for point in points[:target]:
+    for point in declared_points(sweep)[:target]:
         study.enqueue_trial(point, skip_if_exists=True)
     for trial in study.get_trials(states=(TrialState.RUNNING,)):
         study.tell(trial.number, state=TrialState.FAIL)
@@ -87,6 +84,14 @@ def open_study(sweep: Sweep, name: str, target: int) -> optuna.Study:
             known.append(point)
             study.enqueue_trial(point, user_attrs={Note.RETRY: not _was_stopped(trial)})
     return study
+
+
+def declared_points(sweep: Sweep) -> list[dict[str, Scalar]]:
+    """Return the points to try first, in order: those declared, then all others of a grid."""
+    points = [dict(point) for point in sweep.enqueue]
+    if sweep.sampler.kind == "grid":
+        points += [point for point in grid(sweep) if point not in points]
+    return points
 
 
 def trials_left(study: optuna.Study, target: int) -> int:

@@ -148,6 +148,14 @@ def test_a_failed_point_of_a_part_of_a_grid_is_tried_again_before_any_other(work
     assert len(trial_records(order_of(sweep), opened(sweep))) == 3
 
 
+def test_of_a_part_of_a_grid_only_the_points_asked_first_are_computed(worked: Any) -> None:
+    last = grid(SWEEP)[-1]
+    shares: set[Any] = set()
+    engine = InlineEngine(lambda stage: shares.add(stage.settings.get("evolved_share")))
+    worked(toy(space=SHARES, sampler=GRID, enqueue=[last], trials=1), engine)
+    assert shares - {None} == {last[SHARE]}
+
+
 def test_a_point_of_a_grid_that_was_killed_while_it_was_drawn_is_tried_again() -> None:
     sweep = toy(sampler=GRID)
     opened(sweep).ask()
