@@ -50,10 +50,10 @@ def model_of(
     if not keyless:
         server.check_key(variable(role, "URL"))
     name = variable(role, "CONCURRENCY")
-    at_once = _number(name) or CONCURRENCY
-    if at_once != int(at_once) or at_once > MOST_CONCURRENCY:
+    at_once = _number(name, CONCURRENCY) or 0.0
+    if at_once != int(at_once) or not 1 <= at_once <= MOST_CONCURRENCY:
         raise UserError(f"{name} is {at_once:g}; give a whole number from 1 to {MOST_CONCURRENCY}")
-    ledger = ledger or Ledger(replies_dir(), _number("HARNESS_BUDGET_USD"))
+    ledger = ledger or Ledger(replies_dir(), _number("HARNESS_BUDGET_USD", None))
     client = Client(server, ReplyCache(replies_dir()), ledger, price_of(role, model))
     return ServedModel(client, model, settings or {}, int(at_once))
 
@@ -61,7 +61,10 @@ def model_of(
 def _server(role: ServedRole, model: str) -> Endpoint | FunctionEndpoint:
     if role == "judge" and model in JUDGES:
         return FunctionEndpoint(model)
-    timeout_s = _number(variable(role, "TIMEOUT")) or TIMEOUT_S
+    timeout = variable(role, "TIMEOUT")
+    timeout_s = _number(timeout, TIMEOUT_S)
+    if not timeout_s:
+        raise UserError(f"{timeout} is 0; give the seconds that a reply may take")
     if url := os.environ.get(variable(role, "URL")):
         namespace = os.environ.get(variable(role, "CACHE_NAMESPACE"))
         return Endpoint(url, variable(role, "KEY"), timeout_s, namespace)
@@ -74,10 +77,10 @@ def _server(role: ServedRole, model: str) -> Endpoint | FunctionEndpoint:
     )
 
 
-def _number(name: str) -> float | None:
+def _number(name: str, unset: float | None) -> float | None:
     text = os.environ.get(name)
     if not text:
-        return None
+        return unset
     try:
         value = float(text)
     except ValueError:

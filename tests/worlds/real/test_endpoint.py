@@ -101,8 +101,10 @@ def test_a_providers_key_goes_to_the_provider_alone(
     ("name", "value", "message"),
     [
         ("CONCURRENCY", "300", "is 300; give a whole number from 1 to 256"),
+        ("CONCURRENCY", "0", "is 0; give a whole number from 1 to 256"),
         ("CONCURRENCY", "2.5", "is 2.5; give a whole number"),
         ("CONCURRENCY", "many", "is `many`; give a number"),
+        ("TIMEOUT", "0", "is 0; give the seconds"),
         ("TIMEOUT", "-1", "is `-1`; give a number, 0 or more"),
         ("PRICE", "5", "is not a price"),
     ],
