@@ -86,18 +86,16 @@ class ServedRun:
                 else:
                     self._observe(event)
 
-            outcome = RunOutcome()
             try:
                 with self._served(turn, servers):
-                    outcome = self.compute(ready, observe)
-                    if outcome.failed:
+                    if self.compute(ready, observe).failed:
                         raise _FailedError
             except _FailedError:
                 pass
             except (Interrupted, UserError):
                 raise
             except HarnessError as error:
-                ready = [stage for stage in ready if stage not in outcome.finished]
+                ready = [stage for stage in ready if stage not in self.outcome.finished]
                 if attempt < _ATTEMPTS:
                     continue
                 kept_back = [StageFailed(stage, str(error)) for stage in ready]

@@ -91,6 +91,15 @@ def test_a_turn_whose_server_dies_is_taken_once_more(
         assert list(outcome.skipped) == [AFTER]
 
 
+def test_what_ended_before_the_store_failed_is_no_failure(profile: Profile, tmp_path: Path) -> None:
+    def compute(stages: Sequence[Stage], observe: Callable[[Event], None]) -> RunOutcome:
+        observe(StageFinished(stages[0], 1.0))
+        raise HarnessError("the disk is full")
+
+    outcome = turning_of(profile, tmp_path, compute, []).run([EVOLVES])
+    assert (outcome.finished, outcome.failed) == ([EVOLVES], {})
+
+
 def test_a_server_that_does_not_start_fails_the_turn_and_says_why(
     profile: Profile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
