@@ -19,7 +19,7 @@ from harness.registry.figures import figure_unsupported, load_figures
 from harness.registry.paper import the_paper
 from harness.registry.profile import Profile, load_profiles, table_unsupported
 from harness.registry.schema import Table
-from harness.strict import Output
+from harness.strict import Strict
 
 _Read = TypeVar("_Read")
 
@@ -103,7 +103,7 @@ def show_table(table: Table) -> dict[str, Any]:
     return {"table": table, "recipes": recipes, "gains": gains}
 
 
-class Validation(Output):
+class Validation(Strict):
     """How much is declared, and every problem with it."""
 
     ok: bool

@@ -1,11 +1,11 @@
 """Strict base models for declarations and JSON output: unknown keys are errors.
 
-Each model is the in-memory type, the file format and the schema. `Output` is for `--json`.
+Each model is the in-memory type, the file format and the schema.
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 from pydantic import BaseModel, ConfigDict
 
@@ -14,13 +14,6 @@ class Strict(BaseModel):
     """An immutable declaration; unknown keys and non-finite numbers are errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-class Output(Strict):
-    """What a command prints with `--json`."""
-
-    schema_version: Literal[1] = 1
-    """Incremented when a field is removed or changes meaning."""
 
 
 def models_in(annotation: Any) -> list[type[BaseModel]]:

@@ -6,15 +6,12 @@ programs. Text is never parsed as markup, because labels and messages contain br
 
 from __future__ import annotations
 
-import functools
-import inspect
 import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -25,7 +22,6 @@ from harness.errors import UserError
 from harness.foreign import printable, reason_of
 from harness.project import publishing_dir
 from harness.selection import names
-from harness.selection.names import DEFAULT_PROFILE, DEFAULT_SEEDS
 from harness.words import coloured
 
 if TYPE_CHECKING:
@@ -34,11 +30,9 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from harness.report.answer import Answer
-    from harness.runtime import EngineOptions
-    from harness.selection.experiment import Experiment
 
-VERSIONED = "schema_version"
-"""First key of all JSON output."""
+SCHEMA_VERSION = 1
+"""Of all JSON output; incremented when a field is removed or changes meaning."""
 
 UNBOUNDED_WIDTH = 160
 """Text width if stdout is not a terminal and `COLUMNS` is unset."""
@@ -102,6 +96,32 @@ JobsOption = Annotated[
     int | None, option("--jobs", "N", "Worker processes.", default="one per core")
 ]
 PortOption = Annotated[int, option("--port", "N", "Where to listen.", min=1, max=65535)]
+SeedsOption = Annotated[str, option("--seeds", "IDS", "Seeds, as `0`, `0,2` or `0-4`.")]
+SettingsOption = Annotated[
+    list[str] | None,
+    option(
+        "--set",
+        "KEY=VALUE",
+        "Override a setting, as in `profile.training.dpo.beta=0.5`; may be repeated.",
+        default="none",
+    ),
+]
+EngineOption = Annotated[
+    Literal["local", "ray"],
+    option("--engine", None, "Where stages run: this machine, or a Ray cluster."),
+]
+RayAddressOption = Annotated[
+    str | None,
+    option(
+        "--ray-address",
+        "HOST:PORT",
+        "The Ray cluster, with `--engine ray`.",
+        default="Ray is started on this machine",
+    ),
+]
+PublishOption = Annotated[
+    bool, option("--publish", None, "Also write it to results/, with the data behind it.")
+]
 AllowFewerOption = Annotated[
     bool,
     option(
@@ -126,100 +146,14 @@ ANY_TABLE = argument(
     default=False,
     autocompletion=complete_tables,
 )
+AnyTableArgument = Annotated[str, ANY_TABLE]
 
 
-@dataclass(frozen=True)
-class RunArguments:
-    table: Annotated[str, ANY_TABLE]
-    profile: ProfileOption = DEFAULT_PROFILE
-    rows: RowsOption = None
-    seeds: Annotated[str, option("--seeds", "IDS", "Seeds, as `0`, `0,2` or `0-4`.")] = (
-        DEFAULT_SEEDS
-    )
-    jobs: JobsOption = None
-    settings: Annotated[
-        list[str] | None,
-        option(
-            "--set",
-            "KEY=VALUE",
-            "Override a setting, as in `profile.training.dpo.beta=0.5`; may be repeated.",
-            default="none",
-        ),
-    ] = None
-
-    @property
-    def experiment(self) -> Experiment:
-        from harness.selection.experiment import select
-
-        return select(self.table, self.profile, self.rows, self.seeds, self.settings)
-
-
-@dataclass(frozen=True)
-class EngineChoice:
-    engine: Annotated[
-        Literal["local", "ray"],
-        option("--engine", None, "Where stages run: this machine, or a Ray cluster."),
-    ] = "local"
-    ray_address: Annotated[
-        str | None,
-        option(
-            "--ray-address",
-            "HOST:PORT",
-            "The Ray cluster, with `--engine ray`.",
-            default="Ray is started on this machine",
-        ),
-    ] = None
-
-    @property
-    def options(self) -> EngineOptions:
-        from harness.runtime import EngineOptions
-
-        return EngineOptions(**vars(self))
-
-
-@dataclass(frozen=True)
-class PublishOptions:
-    publish: Annotated[
-        bool, option("--publish", None, "Also write it to results/, with the data behind it.")
-    ] = False
-    allow_fewer: AllowFewerOption = False
-
-    @property
-    def folder(self) -> Path | None:
-        """The folder to publish to, or None without `--publish`."""
-        if self.allow_fewer and not self.publish:
-            raise UserError("`--allow-fewer` goes with `--publish`; give both, or neither")
-        return publishing_dir() if self.publish else None
-
-
-def takes(*groups: type[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Expose the fields of groups as options, and pass the groups as a command's first arguments.
-
-    A group is a dataclass whose fields are annotated with options.
-    """
-    fields = [dict(inspect.signature(group, eval_str=True).parameters) for group in groups]
-
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        own = list(inspect.signature(command, eval_str=True).parameters.values())[len(groups) :]
-        taken = [list(group.values()) for group in fields]
-        # A group with an argument comes first, and `as_json` last, as in all commands.
-        taken.insert(sum(any(p.default is p.empty for p in group) for group in taken), own)
-        ordered = sorted((p for group in taken for p in group), key=lambda p: p.name == "as_json")
-        together = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in ordered]
-
-        @functools.wraps(command)
-        def run(**given: Any) -> None:
-            made = [
-                group(**{name: given.pop(name) for name in known})
-                for group, known in zip(groups, fields, strict=True)
-            ]
-            command(*made, **given)
-
-        run.__signature__ = inspect.Signature(together)  # type: ignore[attr-defined]
-        run.__annotations__ = {p.name: p.annotation for p in together}
-        return run
-
-    return decorate
+def publishing_folder(*, publish: bool, allow_fewer: bool) -> Path | None:
+    """Return the folder to publish to, or None without `--publish`."""
+    if allow_fewer and not publish:
+        raise UserError("`--allow-fewer` goes with `--publish`; give both, or neither")
+    return publishing_dir() if publish else None
 
 
 # Printing.
@@ -330,7 +264,7 @@ def json_text(value: Any, answer: Answer | None = None, facts: Any = None) -> st
     read = json.loads(value) if isinstance(value, str) else value
     content = {"items": read} if isinstance(read, list) else read
     content = content if isinstance(content, dict) else _plain(content)
-    whole = {VERSIONED: 1} | ({"answer": answer.as_json()} if answer else {})
+    whole = {"schema_version": SCHEMA_VERSION} | ({"answer": answer.as_json()} if answer else {})
     whole |= ({"facts": facts} if facts else {}) | content
     text = json.dumps(whole, indent=2, ensure_ascii=False, allow_nan=False, default=_plain)
     return f"{text}\n"
@@ -340,10 +274,12 @@ def _plain(model: Any) -> Any:
     return model.model_dump(mode="json")
 
 
-def text_table(headings: Sequence[str], rows: Iterable[Sequence[str]], right: str = "") -> Table:
+def text_table(
+    headings: Sequence[str], rows: Iterable[Sequence[str]], right: Container[int] = ()
+) -> Table:
     """Return a text table in which sentences wrap but identifiers do not.
 
-    `right` lists the right-aligned columns as digits from 0: "23" for the third and fourth.
+    `right` has the right-aligned columns, counted from 0.
     """
     from rich import box
     from rich.table import Table
@@ -354,7 +290,7 @@ def text_table(headings: Sequence[str], rows: Iterable[Sequence[str]], right: st
     for at, (heading, *texts) in enumerate(zip(headings, *lines, strict=True)):
         table.add_column(
             Text(printable(heading)),
-            justify="right" if str(at) in right else "left",
+            justify="right" if at in right else "left",
             overflow="fold",
             no_wrap=not any(" " in text for text in (heading, *texts)),
         )

@@ -174,7 +174,8 @@ def _scores(found: Sequence[Evaluation]) -> Iterator[Any]:
         cells = {e.columns[name]: _cell(e, name) for name in e.columns}
         row = [e.model, e.judge or "not said", str(e.n), str(e.n_missing)]
         rows.append([*row, *(cells.get(column, "") for column in columns)])
-    yield text_table(["model", "judge", "n", "missing", *columns], rows, right="23456789")
+    head = ["model", "judge", "n", "missing", *columns]
+    yield text_table(head, rows, right=range(2, len(head)))
 
 
 def _cell(evaluation: Evaluation, name: str) -> str:

@@ -9,6 +9,7 @@ import typer
 
 from harness.cli import common
 from harness.cli.common import emit, text_table, unbroken
+from harness.selection.names import DEFAULT_PROFILE, DEFAULT_SEEDS
 
 if TYPE_CHECKING:
     from harness.selection.planning import PlanSummary
@@ -21,9 +22,13 @@ MOST_FAILURES = 3
 
 
 @app.command("plan", epilog="Example: harness plan table4 --seeds 0-4")
-@common.takes(common.RunArguments)
 def plan(
-    asked: common.RunArguments,
+    table: common.AnyTableArgument,
+    profile: common.ProfileOption = DEFAULT_PROFILE,
+    rows: common.RowsOption = None,
+    seeds: common.SeedsOption = DEFAULT_SEEDS,
+    jobs: common.JobsOption = None,
+    settings: common.SettingsOption = None,
     full: common.FullOption = False,
     as_json: common.JsonOption = False,
 ) -> None:
@@ -32,7 +37,9 @@ def plan(
     The time is scaled from finished stages in this store. Requests to paid endpoints are listed
     with their price. `all-offline` and `all` skip the tables that the profile can't run.
     """
-    planned = asked.experiment.plan(jobs=asked.jobs)
+    from harness.selection.experiment import select
+
+    planned = select(table, profile, rows, seeds, settings).plan(jobs=jobs)
     emit(planned.summary, as_json, lambda summary: _text(summary, planned.again, full))
 
 
@@ -59,12 +66,12 @@ def _parts(summary: PlanSummary) -> Iterator[Any]:
             for line in summary.tables
         ]
         yield ""
-        yield text_table(("table", "rows", "runs", "stages", "done"), lines, right="1234")
+        yield text_table(("table", "rows", "runs", "stages", "done"), lines, right=range(1, 5))
     yield from left_out(summary)
     yield ""
     counts = [*((kind.kind, kind) for kind in summary.kinds), ("all", summary.stages)]
     cells = [(name, str(c.total), str(c.done), str(c.missing), str(c.failed)) for name, c in counts]
-    yield text_table(("stages", "total", "done", "missing", "failed"), cells, right="1234")
+    yield text_table(("stages", "total", "done", "missing", "failed"), cells, right=range(1, 5))
     if summary.untimed:
         yield f"never timed in this store: {', '.join(summary.untimed)}"
 
@@ -89,6 +96,6 @@ def _requests(summary: PlanSummary) -> Iterator[Any]:
     ]
     yield ""
     head = ("asked", "model", "requests", "$ per M in, out", "dollars")
-    yield text_table(head, rows, right="234")
+    yield text_table(head, rows, right=range(2, 5))
     dated = price_list()["as_of"]
     yield f"Typical lengths, prices of {dated}; `harness run --budget-usd` is a hard limit."

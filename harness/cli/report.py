@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(rich_markup_mode=None)
 
-AnyTableArgument = Annotated[str | None, common.ANY_TABLE]
+OptionalTableArgument = Annotated[str | None, common.ANY_TABLE]
 AllOption = Annotated[bool, common.option("--all", None, "Report every table.")]
 FormatOption = Annotated[
     Format | None,
@@ -63,10 +63,8 @@ AddOption = Annotated[
 
 
 @app.command("report", epilog="Example: harness report --all --format html")
-@common.takes(common.PublishOptions)
 def report(
-    publish: common.PublishOptions,
-    table: AnyTableArgument = None,
+    table: OptionalTableArgument = None,
     every: AllOption = False,
     profile: common.ProfileOption = DEFAULT_PROFILE,
     rows: common.RowsOption = None,
@@ -76,6 +74,8 @@ def report(
     published: PublishedOption = False,
     add: AddOption = False,
     full: common.FullOption = False,
+    publish: common.PublishOption = False,
+    allow_fewer: common.AllowFewerOption = False,
     as_json: common.JsonOption = False,
 ) -> None:
     """Report the results so far, without running anything.
@@ -98,7 +98,7 @@ def report(
         if as_json
         else form or (format_by_ending(output) if output else Format.terminal)
     )
-    folder = publish.folder
+    folder = common.publishing_folder(publish=publish, allow_fewer=allow_fewer)
     figure = chosen.figure is not None
     if figure and form not in (Format.terminal, Format.markdown, Format.json):
         raise UserError(
@@ -126,9 +126,8 @@ def report(
             "several tables are published into their own folders; leave out the other options"
         )
     else:
-        fewer = publish.allow_fewer
         written = chosen.publish(
-            folder, allow_fewer=fewer, published=published, add=add, on_note=note
+            folder, allow_fewer=allow_fewer, published=published, add=add, on_note=note
         )
         if written is not None:
             _write(written, form, output, full=full)
@@ -151,7 +150,7 @@ def show(found: Reports, out: Console, *, full: bool = False) -> None:
         return
     print_answer(found, out)
     headings = ("table", "cells", "state", "gains the paper's way", "title")
-    out.print(text_table(headings, map(_in_a_line, found.tables), right="13"))
+    out.print(text_table(headings, map(_in_a_line, found.tables), right={1, 3}))
 
 
 def print_answer(found: Reports, out: Console) -> None:
@@ -269,7 +268,7 @@ def _marks(verdicts: list[Verdict]) -> Iterator[Any]:
     lines += [(word.replace("_", " "), *(str(own.words[word]) for own in found)) for word in WORDS]
     lines += [("excluding", *(str(own.excludes_claim + own.excludes_size) for own in found))]
     marks = ((own.mark or "no mark").replace(" ", "\n") for own in found)
-    yield text_table(("claims", *marks), lines, right="123456")
+    yield text_table(("claims", *marks), lines, right=range(1, 7))
     yield (
         "Marked claims say less and are counted apart. Excluding: inconclusive, and the 95% "
         "interval, not adjusted, excludes the claim or an effect of the paper's size.\n"
@@ -297,14 +296,14 @@ def _claims(
             figures = (len(own), *(number[word] for word in WORDS))
             lines.append((table, seeds.get(table, "-"), primary, *map(str, figures)))
         head = ("table", "seeds", "primary claim", "n", "supp.", "contr.", "incon.", "inadm.")
-        yield text_table((*head, "not run"), lines, right="345678")
+        yield text_table((*head, "not run"), lines, right=range(3, 9))
     else:
         for verdict in verdicts:
             said = measures(verdict)
             word = verdict.word.replace("_", " ") + (" *" if verdict.primary else "")
             numbers = (said[name] for name in ("ours", "95% interval", "paper"))
             lines.append((word, *numbers, verdict.statement))
-        yield text_table(("verdict", "ours", "95%", "paper", "claim"), lines, right="123")
+        yield text_table(("verdict", "ours", "95%", "paper", "claim"), lines, right=range(1, 4))
     yield f"\n{PRIMARY}"
     if not full:
         elsewhere = "" if published else "; what is published of them: --published"

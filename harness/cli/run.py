@@ -19,7 +19,7 @@ from harness.cli.common import console, note, print_json, unbroken
 from harness.cli.plan import left_out
 from harness.cli.report import show as show_report
 from harness.project import work_dir
-from harness.selection.names import Format, again
+from harness.selection.names import DEFAULT_PROFILE, DEFAULT_SEEDS, Format, again
 from harness.words import counted, duration, time_left
 
 if TYPE_CHECKING:
@@ -38,11 +38,16 @@ app = typer.Typer(rich_markup_mode=None)
 
 
 @app.command("run", epilog="Example: harness run table4 --seeds 0-4")
-@common.takes(common.RunArguments, common.EngineChoice)
 def run(
-    asked: common.RunArguments,
-    engine: common.EngineChoice,
+    table: common.AnyTableArgument,
+    profile: common.ProfileOption = DEFAULT_PROFILE,
+    rows: common.RowsOption = None,
+    seeds: common.SeedsOption = DEFAULT_SEEDS,
+    jobs: common.JobsOption = None,
+    settings: common.SettingsOption = None,
     budget_usd: common.BudgetOption = None,
+    engine: common.EngineOption = "local",
+    ray_address: common.RayAddressOption = None,
     as_json: common.JsonOption = False,
 ) -> None:
     """Run what is missing of a table, track it in MLflow, and report it.
@@ -52,12 +57,16 @@ def run(
     skip the tables that the profile can't run, and end with one line per table instead of its
     report.
     """
-    planned = asked.experiment.plan(jobs=asked.jobs, budget_usd=budget_usd)
+    from harness.runtime import EngineOptions
+    from harness.selection.experiment import select
+
+    asked = select(table, profile, rows, seeds, settings)
+    planned = asked.plan(jobs=jobs, budget_usd=budget_usd)
     out = console(stderr=as_json)
     common.print_all([planned.summary.headline, *left_out(planned.summary)], out)
     with common.watching() as show:
         report = planned.run(
-            engine=engine.options,
+            engine=EngineOptions(engine=engine, ray_address=ray_address),
             watch=_progress(planned, stderr=as_json),
             on_note=note,
             on_tracking=show,

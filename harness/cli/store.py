@@ -62,7 +62,7 @@ def store(
 
 def _stored(said: dict[str, Any], verified: bool) -> Iterator[Any]:
     rows = [(it["kind"], f"{it['stages']:,}", decimal(it["size"])) for it in said["kinds"]]
-    yield text_table(("kind", "stages", "size"), rows, right="12")
+    yield text_table(("kind", "stages", "size"), rows, right={1, 2})
     yield unbroken(f"{decimal(said['size'])} in {said['place']}")
     if verified:
         yield "every file is as it was written"

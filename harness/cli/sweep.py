@@ -12,7 +12,6 @@ from harness import project
 from harness.cli import common
 from harness.cli.common import bold, console, emit, note, text_table, unbroken
 from harness.registry.declared import named_profile
-from harness.registry.profile import Profile
 from harness.report.sweep import (
     SweepReport,
     publish_sweep,
@@ -55,7 +54,7 @@ def list_sweeps(as_json: common.JsonOption = False) -> None:
 
     def text(_: Any) -> Iterator[Any]:
         headings = ("sweep", "settings", "objectives", "trials")
-        yield text_table(headings, map(line, sweeps), right="3")
+        yield text_table(headings, map(line, sweeps), right={3})
         yield unbroken(f"\nTheir trials: optuna-dashboard {project.sweeps_dir() / 'NAME.log'}")
 
     def line(sweep: Sweep) -> tuple[str, ...]:
@@ -71,14 +70,14 @@ def list_sweeps(as_json: common.JsonOption = False) -> None:
 
 
 @group.command("run", epilog="Example: harness sweep run offline-evolve --jobs 2")
-@common.takes(common.EngineChoice)
 def run(
-    engine: common.EngineChoice,
     name: SweepArgument,
     trials: TrialsOption = None,
     jobs: common.JobsOption = None,
     profile: common.ProfileOption = DEFAULT_PROFILE,
     no_final: NoFinalOption = False,
+    engine: common.EngineOption = "local",
+    ray_address: common.RayAddressOption = None,
     as_json: common.JsonOption = False,
 ) -> None:
     """Run the missing trials of a sweep, then its winner on the benchmarks.
@@ -86,12 +85,14 @@ def run(
     Finished trials are kept: after Ctrl-C, a kill or a failure, or with more trials, the same
     command continues.
     """
+    from harness.runtime import EngineOptions
     from harness.sweep.conduct import Order, run_sweep, shared_stages
 
-    sweep, scale = _found(name, profile)
+    sweep, scale = named_sweep(name), named_profile(profile)
     workers = workers_of(jobs)
     shared = shared_stages(sweep, scale)
-    order = Order(sweep, scale, trials, workers, final=not no_final, where=engine.options)
+    where = EngineOptions(engine=engine, ray_address=ray_address)
+    order = Order(sweep, scale, trials, workers, final=not no_final, where=where)
     out = console(stderr=as_json)
     with common.watching(out) as watch:
         report = run_sweep(order, shared, partial(out.print, soft_wrap=True), note, watch)
@@ -103,18 +104,18 @@ def run(
 
 
 @group.command("show", epilog="Example: harness sweep show online-evolve")
-@common.takes(common.PublishOptions)
 def show(
-    publish: common.PublishOptions,
     name: SweepArgument,
     profile: common.ProfileOption = DEFAULT_PROFILE,
+    publish: common.PublishOption = False,
+    allow_fewer: common.AllowFewerOption = False,
     as_json: common.JsonOption = False,
 ) -> None:
     """Show what a sweep has found: best trials, Pareto front, and the winner."""
     from harness.sweep.conduct import Order, stored_report
 
-    sweep, scale = _found(name, profile)
-    folder = publish.folder
+    sweep, scale = named_sweep(name), named_profile(profile)
+    folder = common.publishing_folder(publish=publish, allow_fewer=allow_fewer)
     order = Order(sweep, scale)
     report = stored_report(order)
     if not report.trials and folder is None:
@@ -123,13 +124,9 @@ def show(
             note(f"`{sweep.name}` was not run here; these are its published results")
             report = published
     if folder is not None:
-        place = publish_sweep(report, folder, allow_fewer=publish.allow_fewer)
+        place = publish_sweep(report, folder, allow_fewer=allow_fewer)
         note(f"published in {place}")
     emit(report, as_json, _text)
-
-
-def _found(name: str, profile: str) -> tuple[Sweep, Profile]:
-    return named_sweep(name), named_profile(profile)
 
 
 def _text(report: SweepReport) -> Iterator[Any]:
@@ -138,4 +135,4 @@ def _text(report: SweepReport) -> Iterator[Any]:
         yield bold(f"\n{block.title}")
         yield from (*block.notes, *block.items)
         if block.rows:
-            yield text_table(block.head, block.rows, right="123456789")
+            yield text_table(block.head, block.rows, right=range(1, len(block.head)))

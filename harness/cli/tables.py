@@ -38,7 +38,7 @@ def _list(listed: dict[str, list[dict[str, Any]]]) -> Iterator[Any]:
         (it["id"], it["title"], f"{it['rows']} × {it['columns']}", _in_short(it["runnable"]))
         for it in tables
     ]
-    yield text_table(("table", "title", "size", "runs on"), lines, right="2")
+    yield text_table(("table", "title", "size", "runs on"), lines, right={2})
     yield ""
     lines = [(it["id"], it["title"], it["drawn"], _in_short(it["runnable"])) for it in figures]
     yield text_table(("figure", "title", "kind", "runs on"), lines)
@@ -46,7 +46,7 @@ def _list(listed: dict[str, list[dict[str, Any]]]) -> Iterator[Any]:
     lines = [(it["id"], it["machine"], it["time"], it["dollars"], _published(it))
              for it in listed["profiles"]]  # fmt: skip
     head = ("profile", "machine", "time", "dollars", "published")
-    yield text_table(head, lines, right="23")
+    yield text_table(head, lines, right={2, 3})
     yield "Time and dollars: table 4 with one seed; on GPUs estimates, since none was used yet."
     if not all(it["runnable"] for it in (*tables, *figures)):
         yield "\nnot yet: no profile can run it; `harness run TABLE` says what is missing."
@@ -102,7 +102,7 @@ def _table(table: Table) -> Iterator[Any]:
             (row.id, *(_printed(row, column.id) for column in table.columns)) for row in table.rows
         ]
         yield bold("\nThe paper's values:")
-        yield text_table(("row", *columns), values, right="123456789")
+        yield text_table(("row", *columns), values, right=range(1, len(columns) + 1))
     yield from (f"Note: {note}" for note in table.notes)
 
 

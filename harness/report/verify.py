@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from harness.errors import HarnessError
 from harness.registry.declared import CONTROLS, all_profiles, all_tables
+from harness.registry.documents import find
 from harness.registry.paper import the_paper
 from harness.registry.profile import table_at
 from harness.report.answer import answer_to
@@ -37,7 +38,7 @@ from harness.report.render import escape
 from harness.report.sweep import SWEEP
 from harness.report.view import grouped
 from harness.runtime.files import sha256_of
-from harness.strict import Output
+from harness.strict import Strict
 from harness.worlds.freeze import freeze_of
 
 FINDINGS = "README.md"
@@ -47,7 +48,7 @@ KINDS: dict[str, Publication[Any]] = {kind.name: kind for kind in (TABLE, FIGURE
 """Every kind of publication whose numbers this version recomputes, by name."""
 
 
-class Verified(Output):
+class Verified(Strict):
     """What was checked and matches, by location within the results folder."""
 
     ok: Literal[True] = True
@@ -64,7 +65,7 @@ class Verified(Output):
     """Files in the results folder that no command published."""
 
 
-class Different(Output):
+class Different(Strict):
     ok: Literal[False] = False
     difference: str
 
@@ -119,8 +120,8 @@ def verify_findings(results_dir: Path) -> None:
         return
     text = page.read_text(encoding="utf-8")
     for name, answer in the_paper().answers.items():
-        profile = all_profiles()[name]
-        wanted = [table_at(all_tables()[it], profile) for it in answer.tables]
+        profile = find("profile", all_profiles(), name)
+        wanted = [table_at(find("table", all_tables(), it), profile) for it in answer.tables]
         tables = published_tables(wanted, profile, results_dir)
         found = any(it.report.has_numbers for it in tables)
         lines = answer_to(tables, ()).lines if found else ()

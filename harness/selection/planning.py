@@ -10,7 +10,7 @@ from harness.pipeline.factory import needs_of
 from harness.runtime import Plan, Stage
 from harness.runtime.store import STATES
 from harness.selection.request import Request
-from harness.strict import Output, Strict
+from harness.strict import Strict
 from harness.words import counted, duration, seeds_text
 
 
@@ -46,7 +46,7 @@ class TableCounts(Counts):
     runs: int
 
 
-class PlanSummary(Output):
+class PlanSummary(Strict):
     """What a plan contains, what is done, and what the rest takes."""
 
     table: str

@@ -73,6 +73,11 @@ def test_verdicts_have_colours_on_a_terminal_unless_none_are_wanted(
     assert expected in capsys.readouterr().out
 
 
+def test_numbers_are_aligned_to_the_right_in_late_columns_too() -> None:
+    columns = text_table([str(at) for at in range(13)], [], right=range(1, 12)).columns
+    assert [at for at, column in enumerate(columns) if column.justify == "right"] == [*range(1, 12)]
+
+
 @pytest.mark.parametrize(
     "command",
     ["list", "show table4", "show table9", "show figure3", "plan table4", "plan all-offline",

@@ -43,7 +43,6 @@ def test_what_is_published_is_verified(results: Path) -> None:
     """Four rows in two columns with scores."""
     found = verify(results)
     assert found.model_dump(mode="json") == {
-        "schema_version": 1,
         "ok": True, "difference": None,
         "tables": ["micro/table90"], "sweeps": [], "cells": 8, "figures": [], "points": 0,
         "archived": [], "not_covered": [],
