@@ -26,17 +26,9 @@ Mask = Callable[[str], str]
 Bigrams = Counter[tuple[str, str]]
 Key = TypeVar("Key", bound=Hashable)
 
-ITEM = "#"
-"""Replaces every masked item."""
 
-
-def mask_items(word: str) -> str:
-    """Return `#` for a single letter or digit, any other word unchanged."""
-    return ITEM if len(word) == 1 and word.isalnum() else word
-
-
-def bigrams(prompts: Iterable[str], mask: Mask = mask_items) -> Bigrams:
-    """Count the pairs of adjacent words over all prompts."""
+def bigrams(prompts: Iterable[str], mask: Mask) -> Bigrams:
+    """Count the pairs of adjacent words over all prompts, each word as `mask` shows it."""
     counts: Bigrams = Counter()
     for prompt in prompts:
         counts.update(pairwise(map(mask, prompt.split())))

@@ -21,6 +21,7 @@ from harness.statistics.distance import bigrams, jensen_shannon
 from harness.worlds.embedded import files
 from harness.worlds.embedded.language import parse, write_list
 from harness.worlds.embedded.texts import read_prompts
+from harness.worlds.embedded.world import EmbeddedPrompts
 from harness.worlds.lookup import right_of, world_of
 
 
@@ -120,7 +121,8 @@ def test_an_answer_is_right_by_the_oracle_or_not_known_to_be(name: str, right: A
 
 
 def prompt_distance(a: list[str], b: list[str]) -> float:
-    return jensen_shannon(bigrams(a), bigrams(b))
+    shown = EmbeddedPrompts().shown_word
+    return jensen_shannon(bigrams(a, shown), bigrams(b, shown))
 
 
 def test_each_row_is_placed_against_its_seed_prompts_and_the_benchmarks(store: Store) -> None:
@@ -223,7 +225,8 @@ def test_every_online_setting_is_listed_with_who_says_so() -> None:
     assert found["online.prompts"].value == "human, eva"
     assert found["online.child_score"].group == "ours"
     assert found["online.n_new"].group == "paper"
-    assert all(item.source.strip() for name, item in found.items() if name != "online.prompts")
+    assert found["online.prompts"].source == "appendix A; matched prompts and pools are ours."
+    assert all(item.source.strip() for item in found.values())
 
 
 @pytest.mark.parametrize(("evolved", "shown"), [(True, ["h0", "h0.1", "h0.1.1"]), (False, None)])
