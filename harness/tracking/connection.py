@@ -72,7 +72,7 @@ class Mlflow:
         uri: str | None = None,
         watch: Say = lambda line: None,
     ) -> None:
-        self.uri = chosen_uri(work_dir, uri)
+        self.uri = uri or os.environ.get("MLFLOW_TRACKING_URI") or default_uri(work_dir)
         self._warn = warn
         self._watch = watch
         self._warned: set[str] = set()
@@ -240,11 +240,6 @@ def _deadline(seconds: float) -> Iterator[None]:
 
 def default_uri(work_dir: Path) -> str:
     return f"sqlite:///{work_dir.resolve() / 'mlflow.db'}"
-
-
-def chosen_uri(work_dir: Path, uri: str | None = None) -> str:
-    """Return the given tracking URI, else `MLFLOW_TRACKING_URI`, else the default database's."""
-    return uri or os.environ.get("MLFLOW_TRACKING_URI") or default_uri(work_dir)
 
 
 def database_path(uri: str) -> Path | None:

@@ -22,7 +22,6 @@ from harness.tracking.connection import (
     DatabaseLocked,
     Mlflow,
     artifacts_path,
-    chosen_uri,
     database_path,
     uri_text,
 )
@@ -107,10 +106,11 @@ def ui_command(work_dir: Path, port: int = 5000) -> tuple[list[str], dict[str, s
 
     First creates the database if there is none.
     """
-    where = chosen_uri(work_dir)
+    mlflow = Mlflow(work_dir)
+    where = mlflow.uri
     if where.startswith(("http://", "https://")):
         raise UserError(f"MLflow at {uri_text(where)} is a server: open that address in a browser")
-    with Mlflow(work_dir, uri=where).writing():
+    with mlflow.writing():
         pass
     path = database_path(where)
     command = [sys.executable, "-m", "mlflow", "server"]
