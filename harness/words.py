@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from harness.foreign import printable
 
@@ -43,6 +43,14 @@ def seeds_text(seeds: Sequence[int]) -> str:
     if len(seeds) > 1 and seeds[-1] - seeds[0] + 1 == len(seeds):
         return f"{seeds[0]}-{seeds[-1]}"
     return ",".join(str(seed) for seed in seeds)
+
+
+def setting_text(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return ", ".join(map(setting_text, value))
+    if isinstance(value, bool) or value is None:
+        return {True: "yes", False: "no", None: "none"}[value]
+    return str(value)
 
 
 VERDICT_STYLES = {

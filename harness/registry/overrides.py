@@ -29,7 +29,7 @@ def overrides_of(profile: Profile, texts: Iterable[str]) -> dict[str, Any]:
         try:
             found[path] = parse_yaml(value)
         except YamlFault as fault:
-            raise UserError(f"--set {text}: the value is not valid YAML: {fault}") from fault
+            raise UserError(f"--set {text}: the value {fault.message}") from fault
     settings, now = nested(found), profile.model_dump(mode="json", by_alias=True)
     known = {*paths_of(Profile), *flattened(now)}
     for path in flattened(settings):

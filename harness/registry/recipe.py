@@ -17,7 +17,6 @@ Sources: paper sections 3 and 4.2, appendices A, B and H; the authors' code wher
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping
 from functools import cached_property
 from itertools import chain
@@ -28,6 +27,7 @@ from pydantic_core import PydanticCustomError
 
 from harness.extensions import CREATORS, LOSSES, METRICS, SELECTORS
 from harness.strict import Strict
+from harness.words import setting_text
 
 ONLINE_ALGORITHMS: Final[tuple[str, ...]] = ("rloo", "oaif")
 
@@ -186,8 +186,8 @@ class Online(Strict):
 
     prompts: Literal["human", "eva", "matched", "pool", "matched_pool"] = "eva"
     """Human prompts only, human prompts and a buffer of evolved ones, or only prompts matched to
-    the hard benchmark (ours: a control, the oracle's choice); or a pool of human or of matched
-    prompts for a `league`."""
+    the hard benchmark, or a pool of human or of matched prompts for a `league`. Paper appendix A;
+    matched prompts and pools are ours."""
     metric: Metric = "a_avg"
     """Informativeness of a prompt over its rewards. Paper section 3.2 (average-based online)."""
     n_new: int = Field(default=4, ge=1)
@@ -521,11 +521,12 @@ def in_short(recipe: Recipe) -> str:
         return "base model"
     online = recipe.online
     path = " → ".join(recipe.chain) if online is None else f"online on {online.prompts} prompts"
-    settings, usual = flattened(recipe.canonical()), flattened(defaults())
+    settings = flattened(recipe.canonical())
+    usual = flattened(merge(defaults(), {"online": BUFFER_RULES}))
     words = [f"{recipe.algorithm}: {path}"]
     words += [str(value) for key, value in settings.items() if key.endswith(".metric")]
     words += [
-        f"{key.rpartition('.')[2].replace('_', ' ')} {as_text(value)}"
+        f"{key.rpartition('.')[2].replace('_', ' ')} {setting_text(value)}"
         for key, value in settings.items()
         if key not in _SAID and usual.get(key) != value
     ]
@@ -546,8 +547,3 @@ def leaves(settings: Mapping[str, Any]) -> dict[tuple[str, ...], Any]:
 def flattened(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Flatten nested settings to dotted keys such as `creator.metric`."""
     return {".".join(keys): value for keys, value in leaves(settings).items()}
-
-
-def as_text(value: Any) -> str:
-    """Return a setting's value for display: strings as is, anything else as JSON."""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -23,6 +23,7 @@ from harness.registry.documents import read_document, sources
 from harness.registry.profile import Profile, benchmark_of, lacking_rows, roles_of
 from harness.registry.recipe import Online
 from harness.registry.schema import Row, Table, TrainingKind
+from harness.registry.training import like
 from harness.report.cells import cells_of, declared_cell
 from harness.report.controls import (
     Controls,
@@ -51,8 +52,9 @@ from harness.report.results import Results
 from harness.report.reward_study import study_of
 from harness.report.scores import RunScores, read_scores
 from harness.report.verdicts import judge_all
-from harness.report.view import grouped, plain, setting_text, state_words
+from harness.report.view import grouped, plain, state_words
 from harness.statistics import rank_agreement, sign_agreement
+from harness.words import setting_text
 
 NOT_PUBLISHED = "not published at this profile"
 
@@ -355,7 +357,7 @@ def online_settings(table_runs: TableRuns) -> list[Assumption]:
 
 def _irrelevant(table_runs: TableRuns) -> tuple[str, ...]:
     profile, table = table_runs.profile, table_runs.table
-    used = {str(run.recipe.algorithm) for run in table_runs.runs.values()}
+    used = {like(str(run.recipe.algorithm)) for run in table_runs.runs.values()}
     roles = {role for run in table_runs.runs.values() for role in roles_of(run.recipe)}
     read = {benchmark_of(profile, column.reads) for column in table.columns}
     others = {*profile.reward_models, *profile.trained_reward_models} - roles

@@ -88,8 +88,6 @@ def canvas(
     `size` is in inches, `salt` seeds the file's element ids, `described` is title and description.
     """
     import matplotlib
-
-    matplotlib.use("Agg")
     from matplotlib.figure import Figure
 
     inked = ("axes.labelcolor", "text.color", "xtick.color", "ytick.color")

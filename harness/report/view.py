@@ -9,7 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 from harness.registry.schema import Column
 from harness.report.model import Cell, CheckedControl, Origin, Power, Report, State
@@ -262,14 +262,6 @@ def state_words(name: State, done: int, asked: int) -> str:
     if name == "partial":
         return f"{done}/{asked} seeds"
     return name.replace("_", " ")
-
-
-def setting_text(value: Any) -> str:
-    if isinstance(value, list | tuple):
-        return ", ".join(map(setting_text, value))
-    if isinstance(value, bool) or value is None:
-        return {True: "yes", False: "no", None: "none"}[value]
-    return str(value)
 
 
 def heading(results: Results) -> str:

@@ -17,8 +17,8 @@ from typing import Any, Literal, NamedTuple
 from harness.errors import HarnessError
 from harness.registry.documents import as_yaml
 from harness.registry.recipe import flattened
-from harness.report.view import setting_text
 from harness.runtime.stage import fingerprint_of
+from harness.words import setting_text
 
 VERSION = 13
 """Version of the projection; bump it when the same store should look different in MLflow."""

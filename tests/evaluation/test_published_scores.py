@@ -29,7 +29,7 @@ SPPO, BASE = "gemma-2-9b-it-sppo-iter-1", "gemma-2-9b-it-sppo-iter-0"
 
 
 def test_arena_hard_of_the_paper() -> None:
-    games = games_from_battles(judgments.arena_hard(), BASELINE)
+    games = games_from_battles(judgments.arena_hard())
     score = score_games(games[SPPO], SPPO)
     assert score.scores["win_rate"] == pytest.approx(55.7, abs=0.05)
     assert score_games(games[BASE], BASE).scores["win_rate"] == pytest.approx(54.6, abs=0.05)
@@ -39,7 +39,7 @@ def test_arena_hard_of_the_paper() -> None:
 
 def test_arena_hard_agrees_with_the_benchmark_s_regression_over_all_models() -> None:
     """The benchmark doubles every battle, a tie as a win for each, and fits all models at once."""
-    by_model = games_from_battles(judgments.arena_hard(), BASELINE)
+    by_model = games_from_battles(judgments.arena_hard())
     rows, labels = [], []
     for at, games in enumerate(by_model.values()):
         for game in games:

@@ -1,5 +1,6 @@
 """Laws of hardware: what changes a number is in a stage's identity, and nothing else is."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,8 +10,11 @@ from harness.errors import UserError
 from harness.extensions import LOSSES, Extension
 from harness.pipeline.algorithm import Planner
 from harness.pipeline.factory import KINDS, needs_of
+from harness.pipeline.runs import plan_table
 from harness.registry.profile import Profile, load_profiles
 from harness.registry.recipe import Online, Recipe
+from harness.registry.schema import Table
+from harness.report.build import assumptions_of
 from harness.runtime.crew import Need
 from harness.training.placement import Placement
 from harness.worlds.lookup import world_of
@@ -105,6 +109,19 @@ def test_a_plug_in_s_loss_is_divided_as_the_one_it_is_like(
     monkeypatch.setattr(LOSSES, "added", {"ipo": ipo}.get)
     assert paper.hardware is not None
     assert paper.hardware.micro_batch_of("ipo") == paper.hardware.micro_batch_of("dpo") is not None
+
+
+def test_a_report_lists_the_settings_that_a_plug_in_s_loss_trains_with(
+    tables: dict[str, Table], micro: Profile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ipo = Extension(object(), "mine", "1", {"like": "dpo"})
+    monkeypatch.setattr(LOSSES, "added", {"ipo": ipo}.get)
+    planned = plan_table(tables["table4"], micro, (0,), ["dpo-1"])
+    mine = {
+        key: replace(run, recipe=run.recipe.model_copy(update={"algorithm": "ipo"}))
+        for key, run in planned.runs.items()
+    }
+    assert assumptions_of(replace(planned, runs=mine)) == assumptions_of(planned)
 
 
 def test_the_papers_online_steps_are_shared_by_its_gpus(paper: Profile) -> None:

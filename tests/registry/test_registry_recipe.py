@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from harness.registry.recipe import Recipe, layered, merge
+from harness.registry.recipe import Recipe, in_short, layered, merge
 
 
 def dpo(*chain: str, **settings: Any) -> dict[str, Any]:
@@ -222,3 +222,9 @@ def test_lists_are_replaced_and_mappings_merge() -> None:
 def test_a_base_row_takes_nothing_from_its_table_or_column() -> None:
     table, column = {"online": {"n_new": 4}}, {"online": {"n_new": 8}}
     assert layered(table, {"algorithm": None}, column) == {"algorithm": None}
+
+
+def test_a_summary_names_what_differs_from_the_default() -> None:
+    """The rules of the buffer, which no recipe sets, are not among it."""
+    said = in_short(Recipe.model_validate(rloo(size=3, n_new=2)))
+    assert said == "rloo: online on eva prompts, a_avg, n new 2, size 3"

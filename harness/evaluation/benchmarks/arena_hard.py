@@ -275,17 +275,17 @@ def games_from_judgments(records: Records) -> list[Judgment]:
     ]
 
 
-def games_from_battles(records: Records, baseline: str = BASELINE) -> dict[str, list[Judgment]]:
+def games_from_battles(records: Records) -> dict[str, list[Judgment]]:
     """Read battles against the baseline, already weighted, by model."""
     found: dict[str, list[Judgment]] = {}
     for read in files.read_as(_Battle, records):
         sides = [read.model_a, read.model_b]
-        if baseline not in sides:
+        if BASELINE not in sides:
             raise UserError(
                 f"The battle of {read.model_a} and {read.model_b} on prompt {read.question_id} "
-                f"is not against the baseline {baseline}; give the baseline the file was made with."
+                f"is not against the baseline {BASELINE}; give a file of battles against it."
             )
-        model = sides[1 - sides.index(baseline)]
+        model = sides[1 - sides.index(BASELINE)]
         tied = read.winner.startswith("tie")
         share = 0.5 if tied else float(getattr(read, read.winner) == model)
         found.setdefault(model, []).append(Judgment(read.question_id, share))

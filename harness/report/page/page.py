@@ -40,7 +40,7 @@ from harness.report.render import environment
 from harness.report.results import Results
 from harness.report.verdicts import printed_margin
 from harness.report.view import Block, between, grouped, plain, signed
-from harness.words import seeds_text
+from harness.words import seeds_text, setting_text
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -301,7 +301,7 @@ def _where(entry: Deviation, profile: Profile) -> str:
     found = []
     for name in entry.settings:
         kind, value = value_in(profile, name)
-        said = view.setting_text(value) + " by default" * (kind == "default")
+        said = setting_text(value) + " by default" * (kind == "default")
         if kind == "absent":
             said = f"not part of {profile.name}"
         elif value in ((), []):
