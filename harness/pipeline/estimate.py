@@ -15,7 +15,7 @@ from harness.endpoint.access import price_of
 from harness.eva.informativeness import selected_count
 from harness.extensions import benchmark_name
 from harness.pipeline.algorithm import rollouts_used
-from harness.pipeline.factory import KINDS
+from harness.pipeline.factory import KINDS, runs_a_model
 from harness.registry.profile import Profile
 from harness.registry.serving import ServedRole
 from harness.runtime import Plan, Store
@@ -59,7 +59,7 @@ def requests_of(profile: Profile, stages: Iterable[Stage]) -> list[PaidRequests]
     for stage in stages:
         for role, model in asked_by(stage):
             if served_here(profile, role, model) is None:
-                number = _requests(profile, stage, role)
+                number = _requests(profile, stage)
                 counts[role, model] = counts.get((role, model), 0.0) + number
     found = []
     for (role, model), number in counts.items():
@@ -76,7 +76,7 @@ def requests_of(profile: Profile, stages: Iterable[Stage]) -> list[PaidRequests]
     return found
 
 
-def _requests(profile: Profile, stage: Stage, role: ServedRole) -> float:
+def _requests(profile: Profile, stage: Stage) -> float:
     s = cast(Mapping[str, Any], stage.settings)
     match stage.kind:
         case "rate":
@@ -84,8 +84,7 @@ def _requests(profile: Profile, stage: Stage, role: ServedRole) -> float:
         case "evolve":
             return (1 + RETRIED) * prompts_of(stage)
         case "online":
-            rewrites = _steps(stage) * _rewrites(s["online"])
-            return (1 + RETRIED) * rewrites if role == "creator" else 2 * rewrites
+            return (1 + RETRIED) * _steps(stage) * _rewrites(s["online"])
         case "judge" | "answer":
             benchmark = class_of(s["benchmark"])
             items = next(
@@ -125,7 +124,7 @@ def prompts_of(stage: Stage) -> int:
     match stage.kind:
         case "prompts":
             return int(s["count"])
-        case "select":
+        case "select" | "choose":
             return selected_count(prompts_of(inputs["prompts"]), s["fraction"])
         case "evolve":
             return prompts_of(inputs["selected"]) * int(s["evolutions"])
@@ -151,8 +150,8 @@ class Timings:
         """Return a stage's expected seconds, or None if nothing like it was timed."""
         if (took := self._took.get(_work(stage))) is not None:
             return took[0] / took[1] * _size(stage)
-        runs_a_model = KINDS[stage.kind].imports is not None or any(asked_by(stage))
-        return KINDS[stage.kind].seconds if self._shipped or not runs_a_model else None
+        untimed = runs_a_model(stage) or any(asked_by(stage))
+        return KINDS[stage.kind].seconds if self._shipped or not untimed else None
 
     def expected(self, stage: Stage) -> float:
         """Return a stage's expected seconds, or if nothing like it was timed, those at `micro`."""

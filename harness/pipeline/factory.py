@@ -5,7 +5,6 @@ All seeds of a run share one reward model: if a stage trains it, its seed is fix
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -15,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from harness.registry.profile import REWARD_JUDGE, Profile
 from harness.registry.recipe import RewardRole, small
-from harness.registry.serving import ServedRole, variable
+from harness.registry.serving import ServedRole, address
 from harness.runtime import Engine, Plan, Store
 from harness.runtime.crew import Need, Needs
 from harness.runtime.plan import Schedule
@@ -81,10 +80,16 @@ def needed_modules(stages: Iterable[Stage]) -> list[str]:
     return sorted({name for stage in stages if (name := KINDS[stage.kind].imports) is not None})
 
 
+def runs_a_model(stage: Stage) -> bool:
+    """Return whether a stage runs or trains a model in its own process."""
+    judge = str(stage.settings.get("judge", ""))
+    return KINDS[stage.kind].imports is not None or judge.startswith(REWARD_JUDGE)
+
+
 # What stages need of a machine; this affects no number.
 
 _ASKING = ("evolve", "rate", "judge", "topics")
-"""Kinds that query the creator, scorer or judge and run no model."""
+"""Kinds that query the creator, scorer or judge; a judge may also be a reward model."""
 
 
 def needs_of(profile: Profile) -> Needs:
@@ -92,7 +97,10 @@ def needs_of(profile: Profile) -> Needs:
     if hardware is None:
         return Needs(other=Need(threads))
     kinds = {kind: Need(uses_endpoint=kind in _ASKING) for kind in KINDS}
-    for kind in (kind for kind, known in KINDS.items() if known.imports is not None):
+    models = {kind for kind, known in KINDS.items() if known.imports is not None}
+    if any(it.judge.startswith(REWARD_JUDGE) for it in profile.benchmarks.values()):
+        models.add("judge")
+    for kind in models:
         gpus = hardware.devices if kind in TRAINING_KINDS else 1
         kinds[kind] = Need(threads, 0 if hardware.on_cpu else gpus)
     return Needs(kinds, Need(threads))
@@ -155,9 +163,7 @@ class Turns:
         if (roles := self.roles(stage)) != ():
             each = (policy_of(stage) if role == "policy" else role for role in roles)
             return " and ".join(each)
-        loads = KINDS[stage.kind].imports is not None
-        reads = str(stage.settings.get("judge", "")).startswith(REWARD_JUDGE)
-        return stage.kind if loads or reads else None
+        return stage.kind if runs_a_model(stage) else None
 
     def order(self, stages: Sequence[Stage]) -> list[Turn]:
         """Order stages, inputs first, so that what is loaded changes rarely.
@@ -186,7 +192,7 @@ class Turns:
         """Return whether a stage's answers come from the profile's policy server."""
         return (
             "policy" in self.profile.served
-            and variable("policy", "URL") not in os.environ
+            and address("policy") is None
             and "engine" in stage.settings
             and "max_length" in stage.settings
         )

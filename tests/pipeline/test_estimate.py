@@ -114,10 +114,11 @@ def test_half_an_epoch_takes_half_as_long(planner: Planner) -> None:
 
 def test_training_on_those_chosen_of_a_pool_takes_as_long_as_on_so_many(planner: Planner) -> None:
     """60,000 prompts are answered, and 10,000 of them trained on."""
-    run = chain(planner, "human", pool=6, creator={"metric": "a_min"})
-    stages = Plan(run.targets)
-    sizes = {kind: prompts_of(of_kind(stages, kind)[0]) for kind in ("generate", "train")}
-    assert sizes == {"generate": 60_000, "train": 10_000}
+    by_the_oracle: dict[str, Any] = {"metric": "uniform", "oracle": "best"}
+    for creator in ({"metric": "a_min"}, by_the_oracle):
+        stages = Plan(chain(planner, "human", pool=6, creator=creator).targets)
+        sizes = {kind: prompts_of(of_kind(stages, kind)[0]) for kind in ("generate", "train")}
+        assert sizes == {"generate": 60_000, "train": 10_000}
 
 
 def test_what_was_never_timed_has_no_time_unless_it_runs_no_model(planner: Planner) -> None:

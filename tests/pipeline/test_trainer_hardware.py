@@ -149,3 +149,9 @@ def test_a_profile_of_real_models_gives_each_kind_of_stage_what_it_needs(
     assert set(asking) == {"evolve", "rate", "judge", "topics"}
     assert {needs.of(kind).gpus for kind in asking} == {0}
     assert needs_of(micro).of("train") == Need(1)
+
+
+def test_a_reward_model_that_judges_gets_a_gpu() -> None:
+    """At `consumer-gpu` ArmoRM judges; it does not wait for an endpoint."""
+    need = needs_of(load_profiles()["consumer-gpu"]).of("judge")
+    assert (need.gpus, need.uses_endpoint) == (1, False)
