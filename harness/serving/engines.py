@@ -77,9 +77,8 @@ def installed(engine: str) -> Installed | None:
     variable = f"HARNESS_{engine.upper()}_PYTHON"
     python = os.environ.get(variable) if engine != "transformers" else None
     if python:
-        return Installed(
-            engine, _identity_in(variable, str(Path(python).expanduser()), names), python
-        )
+        python = str(Path(python).expanduser())
+        return Installed(engine, _identity_in(variable, python, names), python)
     if engine == "sglang":
         return None  # never compatible with the training environment
     for name in names:

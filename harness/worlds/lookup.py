@@ -8,7 +8,6 @@ stage's fingerprint.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from harness.endpoint.access import model_of
 from harness.registry.profile import INSTRUCTIONS, WORLD, Profile
-from harness.registry.serving import Served
+from harness.registry.serving import Served, address
 from harness.runtime.files import held
 from harness.runtime.stage import Json, StageContext
 from harness.serving.engines import SERVED
@@ -109,7 +108,8 @@ class Ask:
         sampling: dict[str, Any] = {name: s[name] for name in ("top_p", "max_new_tokens")}
         sampling["temperature"] = s["temperature"] if temperature is None else temperature
         if self.solver is not None:
-            done = progress_callback(self.ctx, "answered", before=self.solver.asked)
+            before = self.solver.asked + self.solver.left_out
+            done = progress_callback(self.ctx, "answered", before=before)
             return self.solver.generate(conversations, n=n, seed=seed, **sampling, on_progress=done)
         from harness.models.policy import generate
 
@@ -154,12 +154,12 @@ def policy_folder(ctx: StageContext) -> Path:
 
 
 def _solver(ctx: StageContext, keep: Path) -> Solver:
-    from harness.inference.solver import Solver, engine_of, started
+    from harness.inference.solver import Solver, engine_name, started
 
     policy, s = policy_folder(ctx), ctx.settings
     served_as = policy_name(s, ctx.inputs["policy"].name if "policy" in ctx.inputs else None)
-    engine = engine_of(str(s["engine"]))
-    runs = engine == "endpoint" or (engine in SERVED and "HARNESS_SOLVER_URL" in os.environ)
+    engine = engine_name(str(s["engine"]))
+    runs = engine == "endpoint" or (engine in SERVED and address("policy") is not None)
     declared = ctx.hardware.get("served")
     start = partial(
         started,

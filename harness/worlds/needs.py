@@ -6,7 +6,6 @@ the download. From the hub come only the files that loaders read: no pickled wei
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -19,7 +18,7 @@ from harness.evaluation.files import fetch
 from harness.extensions import BENCHMARKS
 from harness.foreign import error_in_a_line
 from harness.registry.profile import REWARD_JUDGE, Profile
-from harness.registry.serving import Served, ServedRole, variable
+from harness.registry.serving import Served, ServedRole, address
 from harness.runtime.crew import visible_gpus
 from harness.runtime.stage import Json, Stage
 from harness.serving.engines import SERVED, installed
@@ -176,7 +175,7 @@ def to_download(missing: Iterable[Missing], profile: str, name: str | None) -> s
 
 def served_here(profile: Profile, role: ServedRole, model: str) -> Served | None:
     """Return how a run serves a role's model itself, or None if an endpoint does."""
-    found = None if os.environ.get(variable(role, "URL")) else profile.served.get(role)
+    found = None if address(role) else profile.served.get(role)
     return found if found is not None and found.name == model else None
 
 

@@ -16,6 +16,7 @@ from harness.registry.declared import load_tables
 from harness.registry.profile import Profile
 from harness.runtime import Plan, Stage, StageContext
 from harness.runtime.stage import Json
+from harness.serving import engines
 from harness.serving.engines import identity, installed, needed
 from harness.worlds.lookup import answering, world_of
 from harness.worlds.stage_io import PROMPT_SCHEMA, read_rows
@@ -133,6 +134,16 @@ def test_another_version_than_planned_refuses_to_run(
     with pytest.raises(UserError, match=r"planned with vllm 0.29.0, and here is vllm 0.30.0"):
         generate_stage(ctx)
     assert needed("vllm", "vllm 0.30.0").python == sys.executable
+
+
+def test_a_python_may_be_named_from_the_home_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    python = Path(sys.executable)
+    monkeypatch.setenv("HOME", str(python.parent))
+    monkeypatch.setenv("HARNESS_VLLM_PYTHON", f"~/{python.name}")
+    monkeypatch.setattr(engines, "_identity_in", lambda *named: "vllm 0.30.0")
+    found = installed("vllm")
+    assert found is not None
+    assert found.python == sys.executable
 
 
 def test_a_python_that_is_none_is_one_sentence(

@@ -67,6 +67,14 @@ def test_an_address_in_the_environment_wins(monkeypatch: pytest.MonkeyPatch) -> 
     }  # fmt: skip
 
 
+def test_an_empty_address_names_no_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    stages = two_runs()
+    own = Turns(served()).order(stages)
+    for role in ("CREATOR", "SOLVER"):
+        monkeypatch.setenv(f"HARNESS_{role}_URL", "")
+    assert Turns(served()).order(stages) == own
+
+
 def test_what_nobody_asks_is_not_served(tmp_path: Path) -> None:
     other = {**SERVED, "model": f"owner/other@{'0' * 40}"}
     with pytest.raises(ValueError, match="serves owner/other, but no role uses it"):
