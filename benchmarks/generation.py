@@ -237,7 +237,6 @@ def main() -> None:
             ) as server:
                 found["vllm"] = {
                     "identity": vllm.identity,
-                    "as": "server" if vllm.python else "in process",
                     **measured(engine_tokens(server), asked, sampling),
                 }
     print(json.dumps(found, indent=1))
