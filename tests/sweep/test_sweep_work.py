@@ -151,8 +151,12 @@ def test_a_failed_point_of_a_part_of_a_grid_is_tried_again_before_any_other(work
 def test_of_a_part_of_a_grid_only_the_points_asked_first_are_computed(worked: Any) -> None:
     last = grid(SWEEP)[-1]
     shares: set[Any] = set()
-    engine = InlineEngine(lambda stage: shares.add(stage.settings.get("evolved_share")))
-    worked(toy(space=SHARES, sampler=GRID, enqueue=[last], trials=1), engine)
+
+    def note(stage: Stage) -> bool:
+        shares.add(stage.settings.get("evolved_share"))
+        return False
+
+    worked(toy(space=SHARES, sampler=GRID, enqueue=[last], trials=1), InlineEngine(note))
     assert shares - {None} == {last[SHARE]}
 
 
