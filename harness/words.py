@@ -62,7 +62,7 @@ VERDICT_STYLES = {
 """Colors of verdicts on a color terminal."""
 
 
-def coloured(text: str, style: str = "") -> Text:
+def colored(text: str, style: str = "") -> Text:
     """Return text with its verdicts colored."""
     from rich.text import Text
 

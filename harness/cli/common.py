@@ -22,7 +22,7 @@ from harness.errors import UserError
 from harness.foreign import printable, reason_of
 from harness.project import publishing_dir
 from harness.selection import names
-from harness.words import coloured
+from harness.words import colored
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -295,5 +295,5 @@ def text_table(
             no_wrap=not any(" " in text for text in (heading, *texts)),
         )
     for line in lines:
-        table.add_row(*map(coloured, line))
+        table.add_row(*map(colored, line))
     return table

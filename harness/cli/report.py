@@ -14,7 +14,7 @@ from harness.cli import common
 from harness.cli.common import bold, console, emit, json_text, note, print_json, text_table
 from harness.errors import HarnessError, UserError
 from harness.selection.names import DEFAULT_PROFILE, Format, parse_seeds
-from harness.words import coloured, counted, seeds_text
+from harness.words import colored, counted, seeds_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -157,7 +157,7 @@ def print_answer(found: Reports, out: Console) -> None:
     from harness.report.render import print_parts
 
     if found.answer is not None:
-        print_parts(map(coloured, found.answer.listed), out, margin=2)
+        print_parts(map(colored, found.answer.listed), out, margin=2)
         out.print()
 
 
@@ -322,7 +322,7 @@ def _sentences(verdict: Verdict) -> Iterator[Any]:
         numbers += " (within its own noise)"
     reasons = [verdict.reason] if verdict.reason else []
     reasons += [f"{mark.word}: {mark.because}" for mark in verdict.marks]
-    yield coloured(f"{verdict.name}: {verdict.text}")
+    yield colored(f"{verdict.name}: {verdict.text}")
     lines = [verdict.statement, *([numbers] if numbers else [])]
     lines += [f"{reason.removesuffix('.')}." for reason in reasons]
     yield Padding("\n".join(lines), (0, 0, 0, 2))

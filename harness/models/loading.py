@@ -14,12 +14,14 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 import torch
 from safetensors import SafetensorError
+from torch.nn.utils.rnn import pad_sequence
 from torch.utils.mkldnn import to_mkldnn
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
 from transformers.utils import logging as transformers_logging
@@ -59,10 +61,10 @@ def stamp(path: Path) -> tuple[tuple[str, int, int], ...]:
 
 
 def weight_files(path: Path) -> list[Path]:
-    weights = sorted(Path(path).glob("*.safetensors"))
-    if (Path(path) / "config.json").is_file() and weights:
+    weights = sorted(path.glob("*.safetensors"))
+    if (path / "config.json").is_file() and weights:
         return weights
-    pickled = sorted(f.name for f in Path(path).glob("*") if f.suffix in {".bin", ".pt", ".pth"})
+    pickled = sorted(f.name for f in path.glob("*") if f.suffix in {".bin", ".pt", ".pth"})
     if pickled:
         raise UserError(
             f"the weights at {path} are pickled ({pickled[0]}), a form that can run code when it "
@@ -164,7 +166,7 @@ def silence_progress_bars() -> None:
 
 def load_tokenizer(path: Path) -> PreTrainedTokenizerBase:
     weight_files(path)
-    if not any(found for name in VOCABULARIES for found in Path(path).glob(name)):
+    if not any(found for name in VOCABULARIES for found in path.glob(name)):
         # transformers would build a tokenizer without a vocabulary from the configuration alone.
         raise UserError(
             f"there is no tokenizer at {path}: complete the download, or put the tokenizer files "
@@ -261,19 +263,16 @@ def pad(
     tokenizer: PreTrainedTokenizerBase, sequences: Sequence[Sequence[int]], side: Side, device: str
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Pad token ids to the longest; return B x T ids and attention mask."""
-    width = max(map(len, sequences))
-    ids = torch.full((len(sequences), width), int(tokenizer.pad_token_id))
-    mask = torch.zeros_like(ids)
-    for row, sequence in enumerate(sequences):
-        place = slice(width - len(sequence), width) if side == "left" else slice(len(sequence))
-        ids[row, place] = torch.tensor(sequence)
-        mask[row, place] = 1
+    rows = [torch.tensor(sequence, dtype=torch.long) for sequence in sequences]
+    padded = partial(pad_sequence, batch_first=True, padding_side=side)
+    ids = padded(rows, padding_value=int(tokenizer.pad_token_id))
+    mask = padded([torch.ones_like(row) for row in rows])
     return ids.to(device), mask.to(device)
 
 
 def read_config(path: Path) -> dict[str, Any]:
     weight_files(path)
-    file = Path(path) / "config.json"
+    file = path / "config.json"
     try:
         return dict(json.loads(file.read_text(encoding="utf-8")))
     except (ValueError, TypeError) as error:

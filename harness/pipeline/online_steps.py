@@ -80,7 +80,7 @@ LEDGER = (*COSTS, "trained", "insertion", "scored_tokens", "creator_tokens", "re
 (all others were for selection); tokens of answers read by reward models; tokens written by the
 creator; prompts read by the policy to value them."""
 
-BECAME = ("children", "dropped", "unusable", "repeated", "without_reward")
+REWRITE_COUNTS = ("children", "dropped", "unusable", "repeated", "without_reward")
 """Counts of how a segment's rewrites fared, and of prompts whose rollouts had no reward."""
 
 
@@ -118,7 +118,7 @@ def train_here(ctx: StageContext, place: Placement) -> None:
         schema = CHOSEN_SCHEMA if "budget" in s else TRAINED_SCHEMA
         write_rows(ctx.output / "trained.parquet", source.trained, schema)
         write_json(ctx.output / "summary.json", source.summary())
-        write_json(ctx.output / STREAM, source.stream.state() | {"costs": source.said_costs})
+        write_json(ctx.output / STREAM, source.stream.state() | {"costs": source.reported_costs})
 
 
 def _segment(s: dict[str, Any], done: int) -> Segment:
@@ -179,7 +179,7 @@ class StreamSource:
             # A run on human prompts continues with the next x of them, from the first.
             self.stream.restore(state | ({"used": 0} if s.get("new_prompts") else {}))
         self._calls: int | None = None
-        self._became: Counter[str] = Counter(dict.fromkeys(BECAME, 0))
+        self._became: Counter[str] = Counter(dict.fromkeys(REWRITE_COUNTS, 0))
 
     def _in_league(self, human: Sequence[Prompt], evolver: Evolver | None) -> PromptStream:
         online, league = self._s["online"], self._s["online"]["league"]
@@ -208,7 +208,7 @@ class StreamSource:
         )
 
     @property
-    def said_costs(self) -> dict[str, int]:
+    def reported_costs(self) -> dict[str, int]:
         """The costs to write: all of them if there is a budget."""
         return {name: self.costs[name] for name in (COSTS if self._budget is None else LEDGER)}
 
@@ -277,7 +277,7 @@ class StreamSource:
         """Return the run's costs so far and how this segment's rewrites fared."""
         phases = [row["phase"] for row in self.trained]
         return {
-            **self.said_costs,
+            **self.reported_costs,
             **self._became,
             "weights": self._reward_model.weights,
             "phases": {phase: phases.count(phase) for phase in dict.fromkeys(phases)},

@@ -17,8 +17,6 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from harness.endpoint.client import cost_of
 from harness.errors import HarnessError, UserError
@@ -333,31 +331,30 @@ def train_stage(ctx: StageContext) -> None:
         history.append({"step": step, **metrics})
         ctx.report(step, metrics)
 
-    pairs = pq.read_table(ctx.inputs["pairs"] / "pairs.parquet")
+    pairs = read_rows(ctx.inputs["pairs"] / "pairs.parquet")
     if s.get("drop_ties"):
-        given = pairs.num_rows
-        pairs = pairs.filter(pc.not_equal(pairs["reward_chosen"], pairs["reward_rejected"]))
-        if not pairs.num_rows:  # nothing to learn from leaves the policy as it was
+        given = len(pairs)
+        pairs = [row for row in pairs if row["reward_chosen"] != row["reward_rejected"]]
+        if not pairs:  # nothing to learn from leaves the policy as it was
             shutil.copytree(start, ctx.output / "model")
             unmoved = {"pairs": given, "trained_pairs": 0, "steps": 0}
             write_json(ctx.output / "log.json", {"history": history, "summary": unmoved})
             return
     # An upper bound: pairs that are too long are left out.
-    ctx.expect(math.ceil(s["epochs"] * math.ceil(pairs.num_rows / s["batch_size"])))
+    ctx.expect(math.ceil(s["epochs"] * math.ceil(len(pairs) / s["batch_size"])))
     if "numerics" in s:
         from harness.training.launch import launch
 
         with TemporaryDirectory() as scratch:
             file = Path(scratch) / "pairs.parquet"
-            pq.write_table(pairs, file)
+            write_rows(file, pairs, pair_schema(pairs))
             part = replace(ctx, inputs={"policy": start, "pairs": file})
             summary = launch("harness.training.offline:train_pairs", part, on_log)
     else:
         from harness.training import offline
 
         chosen = offline.algorithm_of(s["algorithm"], s)
-        rows = pairs.to_pylist()
-        summary = offline.train(chosen, start, rows, ctx.output, seed=ctx.seed, on_log=on_log)
+        summary = offline.train(chosen, start, pairs, ctx.output, seed=ctx.seed, on_log=on_log)
     write_json(ctx.output / "log.json", {"history": history, "summary": summary})
 
 

@@ -21,7 +21,7 @@ from harness.report.publication import PAGE
 from harness.report.results import Results
 from harness.report.view import Block
 from harness.runtime.files import dumps
-from harness.words import coloured, seeds_text
+from harness.words import colored, seeds_text
 
 if TYPE_CHECKING:
     from jinja2 import Environment, Template
@@ -56,7 +56,7 @@ def _parts(results: Results, full: bool) -> Iterator[RenderableType]:
 
     answer, facts = answer_to([results], results.verdicts), dict(view.facts(results))
     yield Text(view.heading(results), style="bold")
-    yield from map(coloured, answer.listed)
+    yield from map(colored, answer.listed)
     yield from block_lines(number_blocks(results, full))
     if not full:
         yield Text(f"\n{_shortly(results, facts)}", style="dim")
@@ -85,7 +85,7 @@ def names_and_texts(pairs: Iterable[tuple[str, str]], style: str = "") -> Render
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")
     for name, text in pairs:
-        grid.add_row(Text(name, style="dim"), coloured(text, style))
+        grid.add_row(Text(name, style="dim"), colored(text, style))
     return grid
 
 

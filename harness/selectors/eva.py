@@ -209,7 +209,7 @@ class Eva(Parents):
         if self.value is not None and len(pool.buffer):
             pool.buffer.rescore(self.value([e.prompt.prompt for e in pool.buffer.entries]))
         drawn = pool.buffer.take(missing, ctx.rng, s.metric, WEIGHT_FLOOR)
-        return Proposal((*drawn, *human), phase, len(drawn))
+        return Proposal((*drawn, *human), phase)
 
     def spawn(self, pool: Pool, kept: Sequence[Group], ctx: Context) -> list[tuple[Prompt, int]]:
         s, ends = self.settings, ctx.phase == "bootstrap"

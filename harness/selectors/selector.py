@@ -95,7 +95,6 @@ class Proposal:
 
     prompts: tuple[Prompt, ...]
     phase: str = "pool"
-    from_buffer: int = 0
     rollouts: int | None = None
     predicted: tuple[float, ...] | None = None
 
@@ -204,7 +203,6 @@ class Context:
         roll_out: its rollouts count toward the cost like any other.
         embed: embeds prompts with the current policy; returns P x D numbers.
         spawned: ids of this step's prompts that have been evolved already.
-        from_buffer: how many of the step's prompts came from the buffer; they come first.
     """
 
     step: int
@@ -217,7 +215,6 @@ class Context:
     roll_out: RollOut
     embed: Callable[[Sequence[Prompt]], Floats]
     spawned: frozenset[str] = frozenset()
-    from_buffer: int = 0
 
 
 class Selector:

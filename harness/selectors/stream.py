@@ -59,8 +59,6 @@ class StepResult:
     """The selector's values of the mini-batch's prompts, in order."""
     evolved: Evolution = field(default_factory=Evolution)
     """The creator's rewrites, which entered the pool."""
-    scored: int = 0
-    """Number of prompts rolled out in addition to the mini-batch."""
     evicted: int = 0
     """Number of prompts evicted from the buffer."""
     repeated: int = 0
@@ -137,13 +135,9 @@ class PromptStream:
         kept = [replace(own, value=float(v)) for own, v in zip(kept, values, strict=False)]
         result = StepResult(values[: len(kept)])
 
-        def counted(prompts: Sequence[Prompt], n: int, phase: Phase) -> list[Group]:
-            result.scored += len(prompts)
-            return roll_out(prompts, n, phase)
-
         if self._grow is not None:
-            self._evolve(self._grow, kept, batch, result, counted)
-        asked = self._asked(EVICT, counted, from_buffer=batch.from_buffer)
+            self._evolve(self._grow, kept, result, roll_out)
+        asked = self._asked(EVICT, roll_out)
         result.evicted, result.repeated = self.selector.evict(self.pool, kept, asked)
         return result
 
@@ -180,7 +174,6 @@ class PromptStream:
         question: tuple[int, ...],
         roll_out: RollOut | None = None,
         spawned: Iterable[str] = (),
-        from_buffer: int = 0,
     ) -> Context:
         def seen(prompts: Sequence[Prompt], n: int, phase: Phase) -> list[Group]:
             assert roll_out is not None
@@ -199,7 +192,6 @@ class PromptStream:
             roll_out=seen,
             embed=self._embed,
             spawned=frozenset(spawned),
-            from_buffer=from_buffer,
         )
 
     def _screened(self, roll_out: RollOut | None) -> MiniBatch:
@@ -246,7 +238,6 @@ class PromptStream:
         self,
         grow: Grow,
         kept: Sequence[Group],
-        batch: MiniBatch,
         result: StepResult,
         roll_out: RollOut,
     ) -> None:
@@ -256,7 +247,7 @@ class PromptStream:
         # Includes the step, so that a prompt drawn again gets new rewrites.
         seed = int(np.random.SeedSequence([self._seed, self.step]).generate_state(1)[0])
         while True:
-            asked = self._asked(SPAWN, roll_out, spawned, batch.from_buffer)
+            asked = self._asked(SPAWN, roll_out, spawned)
             named = dict(self.selector.spawn(self.pool, kept, asked))
             if not named:
                 return

@@ -46,7 +46,7 @@ from harness.models.loading import (
     tokenize,
 )
 from harness.runtime.stage import StageContext
-from harness.training.distributed import save_policy
+from harness.training.distributed import process_count, save_policy
 from harness.training.launch import last_checkpoint, mark_whole, read_curves
 from harness.training.placement import (
     PLAIN,
@@ -120,7 +120,7 @@ class OfflineAlgorithm(ABC):
 
     def arguments(self, seed: int, placed: Mapping[str, Any]) -> dict[str, Any]:
         """Return the arguments that all TRL trainers take, including the placement's."""
-        devices = int(PartialState().num_processes)
+        devices = process_count()
         arguments = {
             **placed,
             "seed": seed,

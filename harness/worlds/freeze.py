@@ -34,6 +34,7 @@ from harness.worlds.instructions.kinds import KINDS
 from harness.worlds.instructions.rules import RULES, task_of
 from harness.worlds.instructions.tasks import PARTS, prompts
 from harness.worlds.instructions.weights import identity
+from harness.worlds.stage_io import write_json
 
 FROZEN = "frozen.json"
 
@@ -71,8 +72,7 @@ def freeze_world(profile: Profile) -> Freeze:
         raise UserError(f"the prompts of `{profile.name}` are not of a world of this project")
     folder, parts = covered
     made = Freeze(datetime.now(UTC).isoformat(timespec="seconds"), parts(profile))
-    text = json.dumps(vars(made), indent=1, sort_keys=True) + "\n"
-    (folder / FROZEN).write_text(text, encoding="utf-8")
+    write_json(folder / FROZEN, vars(made))
     return made
 
 

@@ -103,11 +103,10 @@ def drawn(settings: Mapping[str, Any], texts_of: Callable[[str], Sequence[str]])
 
 def read_rewards(folder: Path) -> tuple[list[str], NDArray[np.float64]]:
     """Read rewards as prompt ids and an array of shape (prompts, samples)."""
-    table = pq.read_table(folder / "rewards.parquet")
-    ids = table.column("prompt_id").to_pylist()
-    n = 1 + max(table.column("sample").to_pylist())
-    rewards = table.column("reward").to_numpy().reshape(-1, n)
-    return [str(i) for i in ids[::n]], rewards
+    rows = read_rows(folder / "rewards.parquet")
+    n = 1 + max(row["sample"] for row in rows)
+    rewards = np.array([row["reward"] for row in rows], np.float64).reshape(-1, n)
+    return [row["prompt_id"] for row in rows[::n]], rewards
 
 
 def read_rows(path: Path, *columns: str) -> Rows:

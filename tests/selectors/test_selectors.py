@@ -551,7 +551,6 @@ def test_nothing_that_a_selector_is_given_or_imports_leads_to_the_oracle() -> No
     """The fields of a context, and what the selectors import of the project."""
     assert set(Context.__dataclass_fields__) == {
         "step", "phase", "rng", "k", "n", "n_new", "view", "roll_out", "embed", "spawned",
-        "from_buffer",
     }  # fmt: skip
     parts = set()
     for path in Path(str(selectors.__file__)).parent.glob("*.py"):

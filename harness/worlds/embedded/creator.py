@@ -89,7 +89,7 @@ def _deepening(task: Task, reach: Reach, rng: random.Random) -> Task:
     return _one_more(task, reach, rng, lambda o: o.category == category)
 
 
-def _concretising(task: Task, reach: Reach, rng: random.Random) -> Task:
+def _concretizing(task: Task, reach: Reach, rng: random.Random) -> Task:
     return Task(_with_an_item_more(task, rng), task.names)
 
 
@@ -140,7 +140,7 @@ def _new(task: Task, reach: Reach, rng: random.Random) -> Task:
 IN_DEPTH: Mapping[str, Operator] = {
     "constraints": _constraints,
     "deepening": _deepening,
-    "concretizing": _concretising,
+    "concretizing": _concretizing,
     "reasoning": _reasoning,
 }
 
@@ -152,7 +152,7 @@ METHODS: Mapping[str, Mapping[str, Operator]] = {
         "relevance": _relevant,
         "deepening": _deepening,
         "creativity": _creative,
-        "details": _concretising,
+        "details": _concretizing,
     },
     "self_instruct": {"new": _new},
 }

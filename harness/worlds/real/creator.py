@@ -193,7 +193,7 @@ _MARKS = re.compile(
 
 def why_unusable(text: str, parent: str, told: Iterable[str] = ()) -> str | None:
     """Return why a rewrite is unusable, one of `REASONS`, or None; `told`: the model's messages."""
-    said, before = normalised(text), normalised(parent)
+    said, before = normalized(text), normalized(parent)
     if not said:
         return "empty"
     if _has_leftover(text, parent, told):
@@ -205,7 +205,7 @@ def why_unusable(text: str, parent: str, told: Iterable[str] = ()) -> str | None
     return "nothing new" if set(said.split()) <= set(before.split()) else None
 
 
-def normalised(text: str) -> str:
+def normalized(text: str) -> str:
     """Normalize a text: lowercase letters, digits and symbols, one space between words."""
     folded = unicodedata.normalize("NFKC", text).casefold()
     return " ".join("".join(map(_telling, folded)).split())
@@ -230,5 +230,5 @@ def _has_leftover(text: str, parent: str, told: Iterable[str]) -> bool:
 
 @lru_cache(maxsize=64)
 def _echoes(text: str) -> set[tuple[str, ...]]:
-    words = normalised(text).split()
+    words = normalized(text).split()
     return {tuple(words[i : i + ECHO]) for i in range(len(words) - ECHO + 1)}
