@@ -2,7 +2,7 @@
 
 Trains the first steps of table 1's RLOO-eva on the embedded profile, and takes the time spent in
 the stream of prompts (drawing, evolving, filling the buffer) apart from that of rollouts, rewards
-and the optimiser. Prints one JSON object. Rolling out the rewrites is no part of it: it is what the
+and the optimiser. Prints one JSON object. Rolling out the rewrites is not counted: it is what the
 method asks for, and is counted among the rollouts.
 
     python benchmarks/online_step.py [--steps 40]

@@ -162,7 +162,7 @@ class Timings:
 
 
 def timings_of(plan: Plan, store: Store, *, shipped: bool) -> Timings:
-    """Return what stages take, from a plan's finished ones, or if one is untimed, the store's."""
+    """Return timings from a plan's finished stages or, if one is untimed, from the whole store."""
     done = [(stage, found["wall_s"]) for stage in plan if (found := store.find(stage.fingerprint))]
     own = Timings(done, shipped=shipped)
     if done and all(own.seconds(stage) is not None for stage in plan):

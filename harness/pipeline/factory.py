@@ -139,7 +139,7 @@ class Turn(NamedTuple):
 
 @dataclass(frozen=True)
 class Turns:
-    """What uses this machine's GPUs at which stage, if the harness serves models itself.
+    """Which servers or models use this machine's GPUs at which stage.
 
     Stages run in turns, each with what it needs loaded. On one GPU a turn is all stages answered by
     the same policy, with one server; on several, all stages in which policies answer.

@@ -220,7 +220,8 @@ class Profile(documents.Sourced):
                 )
             if benchmark.against == BASE and self.policy == WORLD:
                 raise ValueError(
-                    f"`benchmarks.{name}.against` is `{BASE}`, which the world has not"
+                    f"`benchmarks.{name}.against` is `{BASE}`, which the embedded world does not "
+                    "have"
                 )
         for role, served in self.served.items():
             self._check_served(role, served)
@@ -344,8 +345,8 @@ def table_at(table: Table, profile: Profile) -> Table:
     """Return a table as a profile shows it: with the profile's own columns, if it has any.
 
     The paper's values are of its own columns, so only the signs of its gains in the main one are
-    left, and no claim. A column that changes the recipe keeps its place and reads the profile's
-    main score.
+    left, and its claims cannot be judged. A column that changes the recipe keeps its place and
+    reads the profile's main score.
     """
     if not profile.columns or table.columns[0].reads == profile.columns[0].reads:
         return table

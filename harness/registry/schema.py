@@ -184,7 +184,7 @@ class Control(Strict):
         if sorted(set(self.doses)) != list(self.doses):
             raise ValueError("`doses` must rise")
         if self.kind == "alike" and rows != 2:
-            raise ValueError("two `rows` are `alike`, no more")
+            raise ValueError("`alike` compares exactly two `rows`")
         return self
 
 

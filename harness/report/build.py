@@ -156,7 +156,9 @@ def published_tables(
 def published_results(
     table: Table, folder: Path, known: KnownControls, *, renewed: bool = False
 ) -> Results:
-    """Return what a folder has of a table; `renewed`, beside the known controls, not those of then.
+    """Return what a folder has of a table, beside the controls that it was published with.
+
+    If `renewed`, it stands beside the known ones.
 
     Raises `HarnessError` if it has other rows or columns than the table has now.
     """

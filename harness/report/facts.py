@@ -388,7 +388,7 @@ def _distances(run: Run, store: Store, answered: Mapping[str, Stage], mask: Mask
 def _bigrams(path: Path, mask: Mask) -> Bigrams:
     if path.name != ANSWERS:
         return bigrams(_read(path, "prompt"), mask)
-    # Of a conversation, a JSON list of messages, the user's last.
+    # A conversation is a JSON list of messages; take the user's last.
     conversations = map(json.loads, _read(path, "conversation"))
     asked = ([it["content"] for it in own if it["role"] == "user"] for own in conversations)
     return bigrams([str(texts[-1]) for texts in asked], mask)

@@ -54,7 +54,7 @@ def joined(
     sizes = len(before.seeds), len(own.seeds)
 
     def facts() -> list[RowFacts]:
-        # Of a row that both have at the same seeds, the published facts stand.
+        # For a row that both have at the same seeds, keep the published facts.
         same, of_all = before.seeds == own.seeds, partial(_facts, sizes=sizes)
         found = _each(before.facts, results.facts, lambda a, b: a if same else of_all(a, b))
         return sorted(found.values(), key=lambda it: runs.row_ids.index(it.row))

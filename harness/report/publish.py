@@ -40,7 +40,7 @@ def publish(
 ) -> Path:
     """Write `results/<profile>/<table>/` and return its path.
 
-    Of what was published before, as `joined`, digests and examples are kept.
+    Digests and examples of the publication that it is `joined` with are kept.
     """
     report, measured = results.whole_report, results.measured
     stages: ByStep = {}
@@ -146,7 +146,7 @@ def recomputed(report: Report, folder: Path) -> Report:
 
 
 def _controls(table: Table, profile: Profile, report: Report, measured: Measured) -> Controls:
-    """Return how the controls come out, in the published words, of which some may be others now."""
+    """Return how the controls come out, keeping published statements whose wording has changed."""
     lacking = lacking_rows(table, profile)
     found = checked_runs(table, profile, report.seeds, measured, lacking)
     said = {control.id: control.statement for control in report.controls}

@@ -149,7 +149,7 @@ class Engine:
 
 
 class _Run:
-    """A run: what happens to its stages is told in `outcome`, and to the engine's `on_event`."""
+    """One run: records what happens to its stages in `outcome`, and tells `on_event`."""
 
     def __init__(self, engine: Engine, schedule: Schedule, crew: Crew, outcome: RunOutcome) -> None:
         self._engine = engine

@@ -90,7 +90,7 @@ VECTORS = ("avx2", "fma", "avx512f", "avx512_bf16", "avx512_vnni", "amx_tile", "
 
 
 def cpu_model() -> str:
-    """Return the processor's name, family, model and vector units, as Linux tells them.
+    """Return the processor's name, family, model and vector units, as Linux reports them.
 
     Names alone do not tell processors apart: a virtual machine's is `AMD EPYC` for all of them.
     """

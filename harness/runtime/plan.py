@@ -268,9 +268,9 @@ class _Pace:
 class Tally:
     """Counts a running plan's stages and estimates the time left; give it every event.
 
-    Stages take what is expected of them, in seconds, times how much longer those of their kind took
-    that ended, or else will take by the steps of those that run; or else all that ended, if longer.
-    What is expected of a stage that is not `is_timed` is a guess and says nothing of other kinds.
+    A stage is expected to take its seconds times the ratio of actual to expected time: that of
+    ended stages of its kind, else of running ones (by their steps), else of all ended stages if
+    above 1. The seconds of a stage that is not `is_timed` are a guess, no measure of other kinds.
     """
 
     def __init__(

@@ -122,7 +122,7 @@ def find_study(name: str, path: Path) -> optuna.Study | None:
 
 
 def _sampler(sweep: Sweep, made: int) -> BaseSampler:
-    """Return the sampler for what follows on the trials made; a grid's points are all queued."""
+    """Return the sampler of the next trials; for a grid, all points are queued already."""
     seed = sweep.sampler.seed + made
     if sweep.sampler.kind != "tpe":
         return RandomSampler(seed=seed)

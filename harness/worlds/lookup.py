@@ -51,7 +51,7 @@ STAGES = {
 
 def world_of(profile: Profile) -> World:
     """Return a profile's world; it chooses prompts and creator apart from the rest."""
-    own = profile.policy == WORLD  # others cannot read its prompts, which theirs refuse
+    own = profile.policy == WORLD  # only it can read its prompts; `HubPrompts` refuses them
     prompts: Prompts = HubPrompts(profile)
     if profile.prompts.source == INSTRUCTIONS:
         prompts = instructions.Prompts(profile)
@@ -67,7 +67,7 @@ def world_of(profile: Profile) -> World:
 
 
 def right_of(profile: Profile) -> Callable[[str, str], bool] | None:
-    """Return what tells whether an answer is all right, an oracle or rules; None without either."""
+    """Return the check for a fully correct answer, by an oracle or by rules; None without one."""
     return {WORLD: _right_list, INSTRUCTIONS: _all_followed}.get(profile.prompts.source)
 
 

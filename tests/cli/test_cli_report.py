@@ -24,7 +24,7 @@ def test_the_page_of_all_tables_is_written_where_runs_write(call: Any, folders: 
     assert page.startswith("<!DOCTYPE html>")
     assert re.findall(TABLE, page) == list(all_tables())
     assert page.count('<tr class="claim ') == 146
-    assert "None: no run that evolves prompts is whole." in page
+    assert "None: no run that evolves prompts is complete." in page
     assert list(folders.iterdir()) == [file]
 
 

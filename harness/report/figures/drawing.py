@@ -21,6 +21,7 @@ from harness.report.figures.data import Floats, PromptData
 from harness.report.figures.points import NAMES, Point, xy
 from harness.report.figures.report import FigureReport
 from harness.report.plots import INK, MUTED, OURS, PAGE_WIDTH, PAPERS, STYLES, Picture, Target
+from harness.report.view import NO_PAPER
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -176,7 +177,7 @@ def draw_lines(report: FigureReport, frame: pd.DataFrame, canvas: Canvas) -> Non
                                   linestyle=dashes, linewidth=1.3)  # fmt: skip
                     handles.setdefault(row, drawn)
                 if points[side].isna().all():
-                    plots.note(axes, points["why"].iloc[0] or "not printed")
+                    plots.note(axes, points["why"].iloc[0] or NO_PAPER)
         if report.figure.kind == "shares":
             grid[0][0].set_ylim(bottom=0.0)  # last, since it ends the scaling to the data
         if len(series) > 1:

@@ -32,7 +32,7 @@ from harness.report.figures.data import Floats, Found, PromptData, ScoreData, Se
 from harness.report.model import State
 from harness.report.publication import ByStep
 from harness.report.scores import Measured, RunScores, read_wanted
-from harness.report.view import signed
+from harness.report.view import NO_PAPER, signed
 from harness.runtime import Store
 from harness.statistics import spearman
 from harness.strict import Strict
@@ -73,7 +73,7 @@ class Point(Strict):
 
     @property
     def papers(self) -> str:
-        return "not printed" if self.paper is None else self.paper_printed or ""
+        return NO_PAPER if self.paper is None else self.paper_printed or ""
 
 
 # --- Scores: gains, means over iterations, means by category ---

@@ -197,7 +197,7 @@ def described(gain: Estimate | None, paper: float | None, decimals: int) -> str:
         ends = between(gain.low, gain.high, decimals)
         ours = f"our gain {signed(gain.mean, decimals)}, 95% from {ends}"
     sign = None if paper is None else (paper > 0) - (paper < 0)
-    side = {None: "not printed", 1: "above zero", 0: "zero", -1: "below zero"}[sign]
+    side = {None: view.NO_PAPER, 1: "above zero", 0: "zero", -1: "below zero"}[sign]
     return f"{ours}; the paper's is {side}"
 
 

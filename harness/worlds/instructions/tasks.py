@@ -206,7 +206,7 @@ BENCHMARKS = {"held_out": "if", "new_kinds": "if_new"}
 
 
 def has(identity: str) -> bool:
-    """Return whether an identity is of this world, in whatever version."""
+    """Return whether an identity belongs to any version of this world."""
     return identity.startswith("instructions-")
 
 
