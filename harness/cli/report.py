@@ -93,25 +93,17 @@ def report(
     if (table is None) != every:
         raise UserError("name one table, or ask for every one with `--all`")
     chosen = select(table or "all", profile, rows, seeds)
-    form = (
-        Format.json
-        if as_json
-        else form or (format_by_ending(output) if output else Format.terminal)
-    )
+    form = Format.json if as_json else form
+    form = form or (format_by_ending(output) if output else Format.terminal)
     folder = common.publishing_folder(publish=publish, allow_fewer=allow_fewer)
-    figure = chosen.figure is not None
-    if figure and form not in (Format.terminal, Format.markdown, Format.json):
-        raise UserError(
-            f"`{table}` is a figure and cannot be written as {form}; choose terminal, markdown or "
-            "json, or draw all figures on one page with `harness report --all --format html`"
-        )
-    grouped = folder is not None and chosen.is_group
-    if published and (seeds is not None or rows is not None or grouped):
+    narrowed = seeds is not None or rows is not None
+    if published and (narrowed or (folder is not None and chosen.is_group)):
         raise UserError("what is published has the rows and seeds it has; leave out the options")
     if add and (folder is None or seeds is None):
         raise UserError("`--add` goes with `--publish` and `--seeds`")
     if form is Format.html and (folder is not None or rows is not None):
         raise UserError("a page has all rows and is not published; leave out the options")
+    _check_form(chosen, form, output, publish=publish)
     if form is Format.html:
         page = chosen.page(published=published, on_note=note)
         common.save(page, output or _page_place(chosen, published=published))
@@ -121,16 +113,27 @@ def report(
     elif folder is None:
         found = chosen.published() if published else chosen.report(on_note=note)
         _write(found, form, output, full=full)
-    elif chosen.is_group and (form is not Format.terminal or output is not None):
-        raise UserError(
-            "several tables are published into their own folders; leave out the other options"
-        )
     else:
         written = chosen.publish(
             folder, allow_fewer=allow_fewer, published=published, add=add, on_note=note
         )
         if written is not None:
             _write(written, form, output, full=full)
+
+
+def _check_form(chosen: Experiment, form: Format, output: Path | None, *, publish: bool) -> None:
+    """Refuse a form that a figure, or a publication of several tables, does not have."""
+    if chosen.figure is not None and form not in (
+        Format.terminal, Format.markdown, Format.json
+    ):  # fmt: skip
+        raise UserError(
+            f"`{chosen.id}` is a figure and cannot be written as {form}; choose terminal, markdown "
+            "or json, or draw all figures on one page with `harness report --all --format html`"
+        )
+    if publish and chosen.is_group and (form is not Format.terminal or output is not None):
+        raise UserError(
+            "several tables are published into their own folders; leave out the other options"
+        )
 
 
 def _write(found: Reports, form: Format, output: Path | None, *, full: bool) -> None:
