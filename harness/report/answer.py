@@ -146,7 +146,7 @@ def _compared(asked: Comparison, column: str, results: Mapping[str, Results]) ->
     if missing:
         why = f"not run ({', '.join(missing)})"
     else:
-        seeds = tuple(sorted(set.intersection(*({*it.report.seeds} for it in found.values()))))
+        seeds = _shared_seeds(asked, column, found)
         if len(seeds) < 2:
             why = "one seed, no comparison"
         elif (difference := _difference(asked, column, found, seeds)) is None:
@@ -162,6 +162,16 @@ def _compared(asked: Comparison, column: str, results: Mapping[str, Results]) ->
         reason=why or barred,
         inadmissible=barred is not None,
     )
+
+
+def _shared_seeds(
+    asked: Comparison, column: str, results: Mapping[str, Results]
+) -> tuple[int, ...]:
+    """Return the seeds of all the rows that are compared."""
+    places = (ref.partition("/") for ref in (*asked.left, asked.right))
+    cells = (results[it].report.cell(row, results[it].table.column(column).id)
+             for it, _, row in places)  # fmt: skip
+    return tuple(sorted(set.intersection(*({*cell.seeds} for cell in cells))))
 
 
 def _inadmissible(asked: Comparison, tables: Iterable[Results]) -> str | None:

@@ -31,6 +31,7 @@ from harness.report.controls import (
     checked_runs,
     inadmissible,
     inadmissible_claims,
+    seeds_asked,
 )
 from harness.report.facts import facts_of
 from harness.report.league import leagues_of
@@ -84,7 +85,7 @@ def results_on(
     absent = lacking_rows(table, profile)
     # Of the table of controls, its own scores decide; of others, those of the store or published.
     controls = (
-        checked_runs(table, profile, runs.seeds, measured, absent, known.accuracies)
+        checked_runs(table, profile, seeds_asked(cells), measured, absent, known.accuracies)
         if table.controls
         else known.beside(cells)
     )
@@ -94,7 +95,7 @@ def results_on(
         summary=tuple(summarise(cells, scores)),
         study=study_of(runs, store, measured),
         leagues=leagues_of(table, runs.row_ids, scores),
-        **sensitivity(table, cells, scores.seeds, controls),
+        **sensitivity(table, cells, controls),
         failures=tuple(_failures(cells)),
         origin=origin,
         assumptions=tuple(assumptions_of(runs)),
@@ -224,13 +225,11 @@ def beside_controls(report: Report, table: Table, known: KnownControls) -> Repor
     controls = known.beside(report.cells)
     if controls is None:
         return report
-    said = sensitivity(table, report.cells, report.seeds, controls)
+    said = sensitivity(table, report.cells, controls)
     return report.model_copy(update=said)
 
 
-def sensitivity(
-    table: Table, cells: Sequence[Cell], seeds: Sequence[int], controls: Controls | None
-) -> dict[str, Any]:
+def sensitivity(table: Table, cells: Sequence[Cell], controls: Controls | None) -> dict[str, Any]:
     """Return the report fields on what its table could have shown: controls and power."""
     why = inadmissible(table, controls)
     of_choosing: list[str | None] = []
@@ -242,27 +241,26 @@ def sensitivity(
         "inadmissible": "; ".join(dict.fromkeys(why.values())) or None,
         "inadmissible_choosing": "; ".join(dict.fromkeys(filter(None, of_choosing))) or None,
         "controls": tuple(control for control in checked if control.training in rests),
-        "power": tuple(_power(table, cells, seeds, controls)),
+        "power": tuple(_power(table, cells, controls)),
     }
 
 
-def _power(
-    table: Table, cells: Iterable[Cell], seeds: Sequence[int], controls: Controls | None
-) -> Iterator[Power]:
+def _power(table: Table, cells: Iterable[Cell], controls: Controls | None) -> Iterator[Power]:
     """Yield the detectable gain in the main column for each kind of training."""
     main = table.main_column
-    found: dict[TrainingKind, list[float]] = {}
+    found: dict[TrainingKind, list[tuple[float, int]]] = {}
     for cell in cells:
         row = table.row(cell.row)
         trainings, least = table.training_of(row), cell.gain_detectable
         of_policy = row.kind == "policy" and len(trainings) == 1
         if of_policy and cell.column == main.id and least is not None:
-            found.setdefault(trainings[0], []).append(least)
+            found.setdefault(trainings[0], []).append((least, len(cell.seeds)))
     for training, every in found.items():
         dose = None if controls is None else controls.tripled.get((training, main.reads))
-        least = median(every)
+        gains, seeds = zip(*every, strict=True)
+        least = median(gains)
         yield Power(
-            column=main.id, training=training, seeds=len(seeds), detectable=least, dose=dose
+            column=main.id, training=training, seeds=min(seeds), detectable=least, dose=dose
         )
 
 

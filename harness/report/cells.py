@@ -52,8 +52,8 @@ def cells_of(table_runs: TableRuns, store: Store, scores: RunScores) -> list[Cel
 
 
 def measured_cell(cell: Cell, scores: RunScores) -> Cell:
-    """Return a cell with its numbers in the scores, which do not tell why it has none."""
-    numbers, said = scores.numbers(cell.row, cell.column), dict[str, Any]()
+    """Return a cell with its numbers at its seeds; the scores do not tell why it has none."""
+    numbers, said = scores.at(cell.seeds).numbers(cell.row, cell.column), dict[str, Any]()
     if numbers != Numbers():
         said = {"state": "ok", "reason": None}
     elif cell.state == "ok":

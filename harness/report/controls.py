@@ -14,7 +14,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property, partial
+from functools import cache, cached_property
 from itertools import pairwise
 from pathlib import Path
 
@@ -274,27 +274,30 @@ class KnownControls:
 def checked_runs(
     table: Table,
     profile: Profile,
-    seeds: Sequence[int] | None,
+    seeds: Mapping[str, Sequence[int]] | None,
     measured: Measured,
     lacking: Mapping[str, str],
     accuracies: Callable[[], Mapping[str, Scores]] = dict,
 ) -> Controls:
     """Evaluate a table's controls; `lacking` says why rows cannot run.
 
-    Without seeds, each control is decided by those that all of its rows have.
+    Each is decided by the seeds asked of all its rows; without `seeds`, by those that they have.
     """
     unmeasured = {
         column.id: f"`{profile.name}` has no score `{column.reads}`"
         for column in table.columns
         if benchmark_of(profile, column.reads) is None
     }
-    at = cache(partial(RunScores.of_table, table, table.rows, measured=measured))
-    every = at(tuple(sorted({seed for _, seed, _ in measured})) if seeds is None else tuple(seeds))
+    known = sorted({seed for _, seed, _ in measured})
+    every = RunScores.of_table(table, table.rows, known, measured)
 
     def shared(rows: Sequence[str], column: str) -> RunScores:
-        runs = [every.run(row, column) for row in rows]
-        own = shared_seeds(measured, runs, every.reads[column]) if seeds is None else ()
-        return at(own) if own else every
+        if seeds is None:
+            runs = [every.run(row, column) for row in rows]
+            own = shared_seeds(measured, runs, every.reads[column])
+        else:
+            own = tuple(sorted(set.intersection(*({*seeds.get(row, ())} for row in rows))))
+        return every.at(own) if own else every
 
     def means(rows: Sequence[str], column: str) -> list[float | None]:
         found = [shared(rows, column).of(row, column) for row in rows]
@@ -305,6 +308,11 @@ def checked_runs(
         for it in table.controls
     ]
     return Controls(tuple(checked), tripled_prompts(table, means), accuracies)
+
+
+def seeds_asked(cells: Iterable[Cell]) -> dict[str, tuple[int, ...]]:
+    """Return the seeds of each row."""
+    return {cell.row: cell.seeds for cell in cells}
 
 
 def tripled_prompts(

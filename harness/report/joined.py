@@ -6,7 +6,7 @@ computed from the scores of both.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,7 @@ from harness.errors import UserError
 from harness.pipeline.runs import TableRuns
 from harness.report.build import results_on
 from harness.report.cells import measured_cell
-from harness.report.controls import KnownControls
+from harness.report.controls import KnownControls, seeds_asked
 from harness.report.model import Cell, Origin, Report, ReportRow, RowFacts
 from harness.report.origin import distinct
 from harness.report.publication import read_digests, read_published, restore
@@ -37,26 +37,26 @@ def joined(
 ) -> Results:
     """Return stored results together with the published ones in a folder; `plan` takes all of both.
 
-    They add seeds to the published rows, or rows (with their baselines) to the published seeds.
-    Raises `UserError` if they add neither or both, or if what is declared has changed.
+    They add seeds to published rows, or rows with their baselines. In a table without claims, rows
+    may have seeds of their own. Raises `UserError` if nothing is added, or if what is declared has
+    changed.
     """
     restore(folder)
     (before, measured), own = read_published(folder), results.report
     old = [row.id for row in before.rows]
-    runs = plan(sorted({*before.seeds, *own.seeds}), [*old, *(row.id for row in own.rows)])
-    _check(runs, before, own, folder)
+    planned = plan(sorted({*before.seeds, *own.seeds}), [*old, *(row.id for row in own.rows)])
+    _check(planned, before, own, folder)
     assert known.store is not None
-    whole, published = Plan(runs.targets), Plan(plan(before.seeds, old).targets)
-    missing = set(whole.pending(known.store)) - set(published)
+    cells = _each(before.cells, own.cells, _made_by)
+    runs, published = _of(planned, cells.values()), _of(planned, before.cells)
+    whole = Plan(runs.targets)
+    missing = set(whole.pending(known.store)) - set(Plan(published.targets))
     scores = RunScores.of_table(runs.table, runs.rows, runs.seeds, results.measured | measured)
     origin = _origin(before.origin, own.origin, len(whole), len(missing))
-    cells = _each(before.cells, own.cells, _made_by)
-    sizes = len(before.seeds), len(own.seeds)
 
     def facts() -> list[RowFacts]:
-        # For a row that both have at the same seeds, keep the published facts.
-        same, of_all = before.seeds == own.seeds, partial(_facts, sizes=sizes)
-        found = _each(before.facts, results.facts, lambda a, b: a if same else of_all(a, b))
+        seeds = seeds_asked(before.cells), seeds_asked(own.cells)
+        found = _each(before.facts, results.facts, partial(_facts, seeds=seeds))
         return sorted(found.values(), key=lambda it: runs.row_ids.index(it.row))
 
     ordered = [
@@ -67,6 +67,17 @@ def joined(
     found = results_on(runs, known, scores, ordered, origin, facts)
     failures = dict.fromkeys((*before.failures, *found.report.failures))
     return replace(found, report=found.report.model_copy(update={"failures": tuple(failures)}))
+
+
+def _of(planned: TableRuns, cells: Iterable[Cell]) -> TableRuns:
+    """Return the runs behind cells, whose rows may have seeds of their own."""
+    table = planned.table
+    behind = {
+        (table.row(cell.row).run_id(table.column(cell.column)), seed)
+        for cell in cells
+        for seed in cell.seeds
+    }
+    return replace(planned, runs={key: planned.runs[key] for key in planned.runs if key in behind})
 
 
 def _place(it: Cell | RowFacts) -> Place:
@@ -90,13 +101,15 @@ def _check(runs: TableRuns, before: Report, own: Report, folder: Path) -> None:
         raise UserError(
             f"{folder} was published before its rows or columns changed; publish it whole"
         )
-    shared = [str(seed) for seed in own.seeds if seed in before.seeds]
-    if {row.id for row in own.rows} <= {row.id for row in before.rows} and shared:
-        raise UserError(f"{folder} has seed {', '.join(shared)} already; add others")
-    if before.rows != own.rows and before.seeds != own.seeds:
+    asked, more = seeds_asked(before.cells), seeds_asked(own.cells)
+    there = [it for it in own.seeds if all(it in asked.get(row, ()) for row in more)]
+    if there:
+        raise UserError(f"{folder} has seed {', '.join(map(str, there))} already; add others")
+    uneven = before.rows != own.rows and before.seeds != own.seeds
+    if uneven and (own.leagues or runs.table.claims):
         raise UserError(
-            f"{folder} has other rows and other seeds; name its rows with `--rows` to add seeds, "
-            "or its seeds with `--seeds` to add rows"
+            f"{folder} has other rows and other seeds, and its rows are compared; name its rows "
+            "with `--rows` to add seeds, or its seeds with `--seeds` to add rows"
         )
     steps, published = steps_of(runs), read_digests(folder).stages or {}
     for run, known in published.items():
@@ -142,11 +155,19 @@ def _both(before: Cell | Origin, own: Cell | Origin, name: str) -> tuple[str, ..
     return distinct((*getattr(before, name), *getattr(own, name)))
 
 
-def _facts(before: RowFacts, own: RowFacts, sizes: tuple[int, int]) -> RowFacts:
-    """Return the facts of all seeds: means, weighted by the numbers of seeds, which are `sizes`."""
+def _facts(
+    before: RowFacts, own: RowFacts, seeds: tuple[Mapping[str, Sequence[int]], ...]
+) -> RowFacts:
+    """Return the facts of all seeds: means, weighted by the numbers of `seeds` that rows have.
+
+    For a row that both have at the same seeds, keep the published facts.
+    """
+    old, new = ({*by_row[own.row]} for by_row in seeds)
+    if old & new:
+        return before if old >= new else own
     state = before.state if own.state == "ok" else own.state
     values = {
-        name: (sizes[0] * before.values[name] + sizes[1] * value) / sum(sizes)
+        name: (len(old) * before.values[name] + len(new) * value) / len(old | new)
         for name, value in own.values.items()
         if name in before.values and state in ("ok", "not_available")
     }

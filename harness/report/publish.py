@@ -15,7 +15,7 @@ from harness.registry.schema import Table
 from harness.report import reward_study
 from harness.report.build import sensitivity, summarise
 from harness.report.cells import measured_cell
-from harness.report.controls import Controls, checked_runs
+from harness.report.controls import Controls, checked_runs, seeds_asked
 from harness.report.league import league_pictures, leagues_of
 from harness.report.model import Report
 from harness.report.page.examples import FILE, Examples, examples_of, read_examples, write_examples
@@ -132,6 +132,7 @@ def recomputed(report: Report, folder: Path) -> Report:
     study, table = report.study, all_tables().get(report.table)
     rows = [row.id for row in report.rows]
     again = {
+        "seeds": tuple(sorted({seed for cell in cells for seed in cell.seeds})),
         "cells": tuple(cells),
         "summary": tuple(summarise(cells, scores)),
         "leagues": leagues_of(table, rows, scores) if table and report.leagues else (),
@@ -141,14 +142,14 @@ def recomputed(report: Report, folder: Path) -> Report:
     if table is not None and table.controls and profile is not None:
         table = table_at(table, profile)
         controls = _controls(table, profile, report, measured)
-        again |= sensitivity(table, cells, report.seeds, controls)
+        again |= sensitivity(table, cells, controls)
     return report.model_copy(update=again)
 
 
 def _controls(table: Table, profile: Profile, report: Report, measured: Measured) -> Controls:
     """Return how the controls come out, keeping published statements whose wording has changed."""
     lacking = lacking_rows(table, profile)
-    found = checked_runs(table, profile, report.seeds, measured, lacking)
+    found = checked_runs(table, profile, seeds_asked(report.cells), measured, lacking)
     said = {control.id: control.statement for control in report.controls}
     checked = (
         control.model_copy(update={"statement": said.get(control.id, control.statement)})

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from jinja2 import Environment, Template
     from rich.console import Console, RenderableType
 
+    from harness.registry.schema import TrainingKind
+
 
 WIDTH, WIDEST = 80, 100
 """Columns when not writing to a terminal, and at most."""
@@ -68,7 +70,8 @@ def _parts(results: Results, full: bool) -> Iterator[RenderableType]:
 
 def _shortly(results: Results, facts: Mapping[str, str]) -> str:
     """Return what the numbers rest on, in a line; each fact up to its first semicolon."""
-    said = [f"Seeds {seeds_text(results.report.seeds)}"]
+    report = results.report
+    said = [f"Seeds {seeds_text(report.seeds)}{view.fewer_seeds(report)}"]
     said += [
         f"{name.lower()} {facts[name].partition(';')[0]}"
         for name in ("Intervals", "Controls", "Stages")
@@ -213,7 +216,21 @@ def _power_lines(results: Results) -> Iterator[tuple[str, ...]]:
         doses = nothing if power.in_doses is None else f"{power.in_doses:.1f}"
         decimals = view.our_decimals(results, results.table.column(power.column))
         passed = _passed([it for it in report.controls if it.training == power.training])
-        yield (which, seeds, passed, f"{power.detectable:.{decimals}f}", doses, *words)
+        yield (
+            which,
+            _seeds_of(results, power.training),
+            passed,
+            f"{power.detectable:.{decimals}f}",
+            doses,
+            *words,
+        )
+
+
+def _seeds_of(results: Results, training: TrainingKind) -> str:
+    """Return the seeds of the rows that have numbers and a kind of training."""
+    table, cells = results.table, (it for it in results.report.cells if it.mean is not None)
+    own = (it.seeds for it in cells if training in table.training_of(table.row(it.row)))
+    return seeds_text(sorted({seed for seeds in own for seed in seeds}))
 
 
 def _passed(controls: Sequence[CheckedControl]) -> str:
@@ -246,7 +263,7 @@ def _section(results: Results) -> dict[str, object]:
         "question": table.question,
         "finding": finding(results, results.verdicts),
         "inadmissible": view.capital(view.inadmissible_reason(report)),
-        "seeds": seeds_text(report.seeds),
+        "seeds": seeds_text(report.seeds) + view.fewer_seeds(report),
         "column": judged_by,
         "rows": rows,
         "paper": None if table.is_ours else theirs,

@@ -94,6 +94,7 @@ class RunScores:
         self._rows = {row.id: row for row in rows}
         self.reads = {column.id: column.score for column in columns}
         self._known: dict[tuple[str, str], Scores | None] = {}
+        self._others: dict[tuple[int, ...], RunScores] = {}
 
     @classmethod
     def of_table(
@@ -101,6 +102,16 @@ class RunScores:
     ) -> RunScores:
         columns = map(ReportColumn.of, table.columns)
         return cls(measured, seeds, [ReportRow.of(row, table) for row in rows], columns)
+
+    def at(self, seeds: Sequence[int]) -> RunScores:
+        """Return the same scores at other seeds."""
+        own = tuple(seeds)
+        if own == self.seeds:
+            return self
+        if own not in self._others:
+            self._others[own] = found = RunScores(self.measured, own)
+            found._rows, found.reads = self._rows, self.reads
+        return self._others[own]
 
     def of_run(self, run: str | None, score: str) -> Scores | None:
         """Return a run's values of a score, or None if a seed is missing or there is none."""

@@ -14,7 +14,7 @@ from typing import Literal, TypeVar
 from harness.registry.schema import Column
 from harness.report.model import Cell, CheckedControl, Origin, Power, Report, State
 from harness.report.results import Results
-from harness.words import counted
+from harness.words import counted, seeds_text
 
 NO_PAPER = "not printed"
 BASELINE = "baseline"
@@ -82,7 +82,7 @@ def facts(results: Results) -> list[tuple[str, str]]:
         ("Source", table.place),
         ("Profile", profile.name),
         ("Scale", SCALES[profile.scale]),
-        ("Seeds", ", ".join(map(str, report.seeds))),
+        ("Seeds", ", ".join(map(str, report.seeds)) + fewer_seeds(report)),
         ("Intervals", _intervals(results)),
         ("Power", "; ".join(power_words(found, results) for found in report.power)),
         ("Controls", _controls(report) if report.controls else ""),
@@ -97,6 +97,15 @@ def facts(results: Results) -> list[tuple[str, str]]:
         *computed_by(origin),
     ]
     return [(name, plain(text)) for name, text in found if text]
+
+
+def fewer_seeds(report: Report) -> str:
+    """Return ` (rows: their seeds)` of rows that do not have all seeds of a report, if any."""
+    own = grouped(
+        (seeds_text(cell.seeds), cell.row) for cell in report.cells if cell.seeds != report.seeds
+    )
+    said = "; ".join(f"{', '.join(rows)}: {seeds}" for seeds, rows in own.items())
+    return f" ({said})" if said else ""
 
 
 def _made_with(report: Report) -> list[tuple[str, str]]:

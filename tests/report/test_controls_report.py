@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -49,6 +49,10 @@ def table() -> Table:
     return all_tables()["controls"]
 
 
+def at(seeds: Sequence[int]) -> dict[str, Sequence[int]]:
+    return dict.fromkeys((row.id for row in table().rows), seeds)
+
+
 def measured(
     levels: Mapping[str, float], noise: float = 1.0, exact: Mapping[str, float] = LEVELS
 ) -> Measured:
@@ -71,7 +75,7 @@ def controls(
     changed: Mapping[str, float] | None = None, noise: float = 1.0, seeds: tuple[int, ...] = SEEDS
 ) -> Controls:
     found = LEVELS | dict(changed or {})
-    return checked_runs(table(), MICRO, seeds, measured(found, noise), {})
+    return checked_runs(table(), MICRO, at(seeds), measured(found, noise), {})
 
 
 def states(found: Controls, training: str = "offline") -> dict[str, str]:
@@ -122,10 +126,10 @@ def test_each_control_fails_where_its_effect_is_gone(
 def test_a_score_that_rises_while_fewer_answers_are_right_is_no_dose_response() -> None:
     """A profile that does not tell right from wrong is controlled by the rest."""
     falling = LEVELS | {"2x": 39.0, "3x": 38.0, "6x": 35.0}
-    found = checked_runs(table(), MICRO, SEEDS, measured(LEVELS, exact=falling), {})
+    found = checked_runs(table(), MICRO, at(SEEDS), measured(LEVELS, exact=falling), {})
     assert {name for name, state in states(found).items() if state == "failed"} == {"exact"}
     assert "`exact-offline`" in (found.why_not("offline") or "")
-    found = checked_runs(table(), load_profiles()["paper"], SEEDS, measured(LEVELS), {})
+    found = checked_runs(table(), load_profiles()["paper"], at(SEEDS), measured(LEVELS), {})
     assert states(found)["exact"] == "not_available"
     assert found.why_not("offline") is None
 
@@ -227,7 +231,9 @@ def test_a_control_of_the_store_is_decided_by_the_seeds_that_its_own_rows_have()
     scores = {
         key: own for key, own in measured(LEVELS).items() if key[0] in doses or key[1] in (0, 1, 2)
     }
-    whole, three = (checked_runs(table(), MICRO, seeds, scores, {}) for seeds in (SEEDS, SEEDS[:3]))
+    whole, three = (
+        checked_runs(table(), MICRO, at(seeds), scores, {}) for seeds in (SEEDS, SEEDS[:3])
+    )
     found = checked_runs(table(), MICRO, None, scores, {}).checked
     assert found == tuple(
         of_five if of_three.id in ("dose-offline", "exact-offline") else of_three
@@ -250,11 +256,11 @@ def test_the_gain_of_tripled_prompts_is_read_at_the_seeds_that_both_rows_have() 
     """Of 3x seeds 0 to 4 have run, of 1x seeds 2 to 4."""
     scores = {k: own for k, own in measured(LEVELS).items() if k[0] != "dpo-h1" or k[1] > 1}
     found = checked_runs(table(), MICRO, None, scores, {}).tripled
-    of_shared = checked_runs(table(), MICRO, (2, 3, 4), scores, {}).tripled
+    of_shared = checked_runs(table(), MICRO, at((2, 3, 4)), scores, {}).tripled
     gain = of_shared["offline", "ah_wr"]
     assert gain == pytest.approx(6.0, abs=1.0)
     assert found["offline", "ah_wr"] == gain
-    assert checked_runs(table(), MICRO, (2, 3), scores, {}).tripled["offline", "ah_wr"] != gain
+    assert checked_runs(table(), MICRO, at((2, 3)), scores, {}).tripled["offline", "ah_wr"] != gain
     none = {key: own for key, own in scores.items() if key[0] != "dpo-h1"}
     assert ("offline", "ah_wr") not in checked_runs(table(), MICRO, None, none, {}).tripled
 
@@ -294,7 +300,7 @@ def test_what_has_not_run_or_cannot_is_said() -> None:
     scores = measured(LEVELS)
     del scores["dpo60k-h1", 3, "ah_wr"]
     lacking = {"dpo-matched": "`dpo-matched` cannot run: no prompts are matched"}
-    found = checked_runs(table(), MICRO, SEEDS, scores, lacking)
+    found = checked_runs(table(), MICRO, at(SEEDS), scores, lacking)
     assert states(found) == {
         "dose": "not_run", "exact": "passed", "scarcity": "not_run", "positive": "not_available",
         "negative": "passed", "aa": "passed", "off": "passed",
@@ -366,7 +372,7 @@ def test_with_controls_a_table_says_its_power(
         for row in table().rows
         for seed in SEEDS
     }
-    known = checked_runs(table(), MICRO, SEEDS, curve, {})
+    known = checked_runs(table(), MICRO, at(SEEDS), curve, {})
     monkeypatch.setattr(KnownControls, "published", (known, {}))
     results = stored(runs, store)
     report = results.report

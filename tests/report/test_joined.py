@@ -6,7 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from toy_tables import DECLARATION, stored, toy_runs, write_prompts, write_scores, write_whole
+from toy_tables import (
+    CLAIM,
+    DECLARATION,
+    stored,
+    toy_runs,
+    write_prompts,
+    write_scores,
+    write_whole,
+)
 
 from harness.errors import UserError
 from harness.pipeline.runs import TableRuns
@@ -17,6 +25,7 @@ from harness.report.model import RowFacts
 from harness.report.publication import read_digests, read_published
 from harness.report.publish import TABLE, publish
 from harness.report.results import Results
+from harness.report.view import fewer_seeds
 from harness.runtime import Store
 
 
@@ -61,6 +70,27 @@ def test_rows_of_two_stores_are_published_as_those_of_one(
     folder = publish(written(tmp_path / "two", (0, 1), rows=old), tmp_path / "results2")
     assert added(written(tmp_path / "three", (0, 1), rows=new), folder) == folder
     the_same(folder, at_once)
+
+
+def test_rows_have_seeds_of_their_own_until_the_others_are_added(tmp_path: Path) -> None:
+    """Seed 2 comes first for all rows but the last, then for that one and its baseline."""
+    *others, last = DECLARATION["rows"]
+    folder = publish(written(tmp_path / "one", (0, 1)), tmp_path / "results")
+    added(written(tmp_path / "two", (2,), rows=others), folder)
+    TABLE.check(folder)
+    found, _ = read_published(folder)
+    two, three = (publish(written(tmp_path / f"at once {n}", range(n)), tmp_path / f"results{n}")
+                  for n in (2, 3))  # fmt: skip
+    assert found.seeds == (0, 1, 2)
+    for cell in found.cells:
+        whole = three if cell.row != last["id"] else two
+        assert cell == read_published(whole)[0].cell(cell.row, cell.column)
+    stages = [read_published(it)[0].origin.stages for it in (two, folder, three)]
+    assert stages == sorted({*stages})
+    assert fewer_seeds(found) == " (eva-a_min: 0-1)"
+    assert {power.seeds for power in found.power} == {2}
+    added(written(tmp_path / "three", (2,), rows=[others[1], last]), folder)
+    the_same(folder, three)
 
 
 def the_same(folder: Path, at_once: Path) -> None:
@@ -111,8 +141,10 @@ def test_what_does_not_belong_together_is_not_joined(tmp_path: Path) -> None:
     fewer = {"rows": DECLARATION["rows"][:-1]}
     with pytest.raises(UserError, match="has seed 0, 1 already; add others"):
         added(written(tmp_path / "rows", (0, 1), **fewer), folder)
+    claims: dict[str, Any] = {"claims": [CLAIM]}
+    claimed = publish(written(tmp_path / "claimed", (0, 1), **claims), tmp_path / "results2")
     with pytest.raises(UserError, match="has other rows and other seeds"):
-        added(written(tmp_path / "three", (2,), **fewer), folder)
+        added(written(tmp_path / "three", (2,), **fewer, **claims), claimed, **claims)
     changed = [*DECLARATION["rows"][:-1], DECLARATION["rows"][-1] | {
         "recipe": {"creator": {"metric": "a_avg"}}
     }]  # fmt: skip

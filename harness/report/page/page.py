@@ -89,7 +89,7 @@ def as_html(tables: Sequence[Results], pictures: Sequence[Picture]) -> str:
 
 def _table(results: Results) -> dict[str, Any]:
     table, report = results.table, results.report
-    facts, seeds = view.facts(results), seeds_text(report.seeds)
+    facts, seeds = view.facts(results), seeds_text(report.seeds) + view.fewer_seeds(report)
     done = len({cell.row for cell in report.cells if cell.mean is not None})
     drawn = league_pictures(results)
     several = f", seed{'s' * (len(report.seeds) > 1)} {seeds}" if done else ""
