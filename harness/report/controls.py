@@ -82,6 +82,8 @@ class Controls:
         missing = [f"`{name}`" for name in needed if name not in known]
         if why is None and missing:
             why = f"controls not declared: {', '.join(missing)}"
+        if why is None and all(known[name].state == "not_available" for name in needed):
+            why = f"no control on choosing prompts of {training} training can run here"
         return None if why is None else f"whether choosing can be seen is not shown: {why}"
 
 

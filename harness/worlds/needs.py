@@ -25,6 +25,8 @@ from harness.serving.engines import SERVED, installed
 from harness.strict import Strict
 from harness.words import counted
 from harness.worlds.embedded import files
+from harness.worlds.instructions import weights
+from harness.worlds.instructions.rules import task_of
 from harness.worlds.real import benchmarks, models, prompts
 from harness.worlds.real.rewards import models_behind
 
@@ -94,8 +96,11 @@ class Demand:
             found += _checked("embedded world", files.check)
         for model in self.models:
             found += _missing_model(model)
+        rewards = (str(stage.settings.get("reward_model", "")) for stage in self.stages)
+        by_rule = any(name.startswith("instructions@") for name in rewards)
         for pool in self.pools:
-            found += _checked("prompts", partial(_check_pool, self.profile, pool))
+            check = partial(_check_pool, self.profile, pool, by_rule=by_rule)
+            found += _checked("prompts", check)
         for identity in self.benchmarks:
             found += _missing_benchmark(identity)
         for role, model in self.endpoints:
@@ -167,7 +172,8 @@ def refuse_missing(
 
 def to_download(missing: Iterable[Missing], profile: str, name: str | None) -> str:
     """Return a line with the command that downloads what is missing; empty if nothing can be."""
-    if not any(it.what.startswith(("model ", "prompts", "benchmark ")) for it in missing):
+    known = ("model ", "benchmark ")
+    if not any(it.what.startswith(known) or "harness download" in it.do for it in missing):
         return ""
     asked = shlex.join([*([] if name is None else [name]), "--profile", profile])
     return f"\nDownload models, prompts and benchmarks: harness download {asked}"
@@ -224,6 +230,10 @@ def _checked(what: str, check: Callable[[], object]) -> Iterator[Missing]:
 
 def _missing_model(model: str) -> Iterator[Missing]:
     name, at, commit = model.partition("@")
+    if name == weights.NAME:
+        for package, do in weights.lacking():
+            yield Missing(what=f"package {package}", why="not installed", do=do)
+        return
     if commit.startswith((models.NOT_DOWNLOADED, models.LOCAL)):  # of a model that is not pinned
         model, at = name, ""
     if models.place_of(model) is None:
@@ -231,14 +241,19 @@ def _missing_model(model: str) -> Iterator[Missing]:
         yield Missing(what=f"model {name}", why="not on this machine", do=do)
 
 
-def _check_pool(profile: Profile, settings: Settings) -> None:
+def _check_pool(profile: Profile, settings: Settings, *, by_rule: bool) -> None:
+    """Refuse a pool that is not here, is too small, or has prompts that rules cannot reward."""
     size = prompts.size_of(settings)
     if size is None:
         raise HarnessError(
             f"{settings['source']} is not on this machine; type `harness download --profile "
             f"{shlex.quote(profile.asked_as)}`"
         )
-    prompts.cut(settings, size)
+    places = prompts.cut(settings, size)
+    if by_rule:
+        texts = prompts.read_pool(settings)
+        for at in places:
+            task_of(texts[at])
 
 
 def _missing_benchmark(identity: str) -> Iterator[Missing]:
@@ -250,7 +265,8 @@ def _missing_benchmark(identity: str) -> Iterator[Missing]:
 
 def download(demand: Demand, say: Callable[[str], None]) -> list[str]:
     """Download missing models, prompts and benchmarks; return their names."""
-    fetched = [_fetch_model(it, say) for it in demand.models if any(_missing_model(it))]
+    ours = (it for it in demand.models if not it.startswith(weights.NAME))
+    fetched = [_fetch_model(it, say) for it in ours if any(_missing_model(it))]
     for source, settings in {str(s["source"]): s for s in demand.pools}.items():
         if prompts.size_of(settings) is None:
             say(f"{source}: {len(prompts.read_pool(settings))} prompts")

