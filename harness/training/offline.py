@@ -175,6 +175,7 @@ def train(
     of the first and last update.
     """
     tokenizer = load_tokenizer(model_path)
+    _check_open(pairs, tokenizer)
     kept = short_enough(pairs, tokenizer, algorithm.max_length, algorithm.max_prompt_length)
     if not kept:
         raise TrainingError(
@@ -239,6 +240,20 @@ def as_messages(row: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
         if f"{side}_open" in row:
             messages[side][0]["open"] = row[f"{side}_open"]
     return messages
+
+
+def _check_open(pairs: Pairs, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Raise `TrainingError` if answers may be `open` and the chat template ends them all the same."""
+    if not any(f"{side}_open" in row for row in pairs for side in SIDES):
+        return
+    asked: dict[str, Any] = {"role": "user", "content": "a"}
+    turns = [[asked, {**asked, "role": "assistant", "open": it}] for it in (True, False)]
+    open_turn, ended = tokenize(tokenizer, turns, add_generation_prompt=False)
+    if open_turn == ended:
+        raise TrainingError(
+            "the policy's chat template ends the turn of an answer that was cut off: set "
+            "`profile.pairs.open_cut=false`, or give it a template that knows `open`."
+        )
 
 
 def short_enough(

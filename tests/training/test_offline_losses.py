@@ -27,6 +27,14 @@ def test_no_pair_short_enough_is_an_error(policy_path: Path, tmp_path: Path) -> 
         run(offline.train, algorithm, policy_path, PAIRS, tmp_path)
 
 
+def test_a_template_that_ends_every_turn_cannot_train_on_answers_that_were_cut_off(
+    policy_path: Path, tmp_path: Path
+) -> None:
+    cut = [{**pair, "chosen_open": True, "rejected_open": False} for pair in PAIRS]
+    with pytest.raises(TrainingError, match=r"set `profile\.pairs\.open_cut=false`"):
+        run(offline.train, DPO(**SETTINGS, beta=0.5), policy_path, cut, tmp_path)
+
+
 @pytest.mark.parametrize("algorithm", [DPO(**SETTINGS, beta=0.5), SPPO(**SETTINGS, beta=0.5)])
 @pytest.mark.parametrize(
     ("loss", "apart", "message"), [(0.65, 1.0, r"differ by 2\.0000 nats"), (math.nan, 0, "is nan")]
