@@ -78,13 +78,14 @@ class Controls:
         """Return why verdicts on choosing prompts are inadmissible."""
         known = {control.id: control for control in self.checked}
         needed = choosing(training)
-        why = _stopped([known[name] for name in needed if name in known], "controls")
+        called = "controls on choosing"
+        why = _stopped([known[name] for name in needed if name in known], called)
         missing = [f"`{name}`" for name in needed if name not in known]
         if why is None and missing:
-            why = f"controls not declared: {', '.join(missing)}"
+            why = f"{called} not declared: {', '.join(missing)}"
         if why is None and all(known[name].state == "not_available" for name in needed):
             why = f"no control on choosing prompts of {training} training can run here"
-        return None if why is None else f"whether choosing can be seen is not shown: {why}"
+        return why
 
 
 CHOOSING = "choose-"

@@ -419,7 +419,7 @@ def test_a_failed_control_of_choosing_bars_claims_about_choosing_alone(
     assert found.why_not("offline") is None
     named = ", ".join(f"`{name}`" for name in failing)
     assert found.why_not_choosing("offline") == (
-        f"whether choosing can be seen is not shown: controls failed: {named}"
+        f"controls on choosing failed: {named}"
     )
 
 
@@ -476,11 +476,12 @@ def test_a_control_of_choosing_that_has_not_run_bars_and_one_that_cannot_does_no
     for state in ("not_available", "not_run"):
         found = with_state(state, lambda control: control.id == "choose-prompts")
         said[state] = found.why_not_choosing("offline")
-    why = "whether choosing can be seen is not shown: controls not run: `choose-prompts`"
+    why = "controls on choosing not run: `choose-prompts`"
     assert said == {"not_available": None, "not_run": why}
     none = with_state("not_available", lambda control: control.id.startswith(CHOOSING))
-    assert (none.why_not_choosing("online") or "").endswith(
-        "no control on choosing prompts of online training can run here"
+    assert (
+        none.why_not_choosing("online")
+        == "no control on choosing prompts of online training can run here"
     )
 
 
