@@ -204,8 +204,12 @@ def _fact_block(results: Results, title: str, facts: Mapping[str, Fact]) -> Bloc
         if it.state not in ("ok", "not_available"):
             figures[0] = view.state_words(it.state, it.done, len(results.report.seeds))
         rows.append((name, *figures))
-    note = " ".join([NOTES[title], *(it.note for it in facts.values() if it.note)])
-    return Block(title, (note,), ("row", *(it.label for it in facts.values())), tuple(rows))
+    said = [NOTES[title], *(it.note for it in facts.values() if it.note)]
+    if "seconds" in facts and len(results.report.origin.processors) > 1:
+        said.append("Those here are of several kinds of processor, and cannot be compared.")
+    return Block(
+        title, (" ".join(said),), ("row", *(it.label for it in facts.values())), tuple(rows)
+    )
 
 
 def _text(value: float | None, fact: Fact) -> str:

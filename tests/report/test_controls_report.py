@@ -418,9 +418,7 @@ def test_a_failed_control_of_choosing_bars_claims_about_choosing_alone(
     assert failed == failing
     assert found.why_not("offline") is None
     named = ", ".join(f"`{name}`" for name in failing)
-    assert found.why_not_choosing("offline") == (
-        f"controls on choosing failed: {named}"
-    )
+    assert found.why_not_choosing("offline") == (f"controls on choosing failed: {named}")
 
 
 @pytest.mark.parametrize(("off", "state"), [(42.9, "passed"), (43.1, "failed"), (39.0, "passed")])

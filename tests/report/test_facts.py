@@ -1,5 +1,6 @@
 """What is said of each row beside its scores: means over seeds, a state, or nothing at all."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -118,6 +119,18 @@ def test_an_answer_is_right_by_the_oracle_or_not_known_to_be(name: str, right: A
     assert (told(prompt, answer), told(prompt, answer + " extra"), told("?", answer)) == (
         True, False, False,
     )  # fmt: skip
+
+
+def test_times_of_several_kinds_of_processor_are_not_compared(store: Store) -> None:
+    runs = toy_runs(seeds=[0])
+    write_creator(store, runs, 0)
+    write_training(store, runs)
+    results = stored(runs, store)
+    for processors in (("one",), ("one", "another")):
+        origin = results.report.origin.model_copy(update={"processors": processors})
+        report = results.report.model_copy(update={"origin": origin})
+        blocks = {block.title: block for block in fact_blocks(replace(results, report=report))}
+        assert ("cannot be compared" in blocks["Cost"].notes[0]) == (len(processors) > 1)
 
 
 def prompt_distance(a: list[str], b: list[str]) -> float:
