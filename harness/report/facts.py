@@ -101,7 +101,8 @@ FACTS: Mapping[str, Fact] = {
 NOTES: Mapping[str, str] = {
     "Groups": (
         "Share of the prompts whose answers are partly right, all right, and all wrong, by the "
-        "oracle or by rule: of those chosen from, of the chosen, and of the evolved ones."
+        "oracle or by rule: of those chosen from, of the chosen, and of the evolved ones. Online "
+        "runs keep no answers."
     ),
     "Trained on": "The last iteration's pairs, or an online run's prompts; then of all stages "
                   "behind the row.",

@@ -1,4 +1,4 @@
-"""Where the package `if-verifiable` has a kind of instruction, the two agree on its answers.
+"""Where the package `if-verifiable` has a kind of instruction, they agree on 1,000 made-up answers.
 
 Left out of the answers is what the two read differently on purpose: a keyword within a longer word,
 a P.S. that comes first, bullet points with a dash or without a space, the asterisk of a bullet
