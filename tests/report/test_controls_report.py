@@ -452,7 +452,7 @@ def test_claims_about_choosing_need_its_controls_and_others_do_not() -> None:
     for name in ("table1", "table2", "table6", "table8", "table12", "table13"):
         assert of_claims(tables[name], known) == {}, name
     why = barred["t4-amin-uniform-ah"]
-    assert "controls not declared: `choose-parents`, " in why
+    assert "controls on choosing not declared: `choose-parents`, " in why
     assert of_claims(tables["table4"], controls()) == {}
 
 
