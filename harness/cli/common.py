@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from harness.report.answer import Answer
 
 SCHEMA_VERSION = 1
-"""Of all JSON output; incremented when a field is removed or changes meaning."""
+"""Of what `--json` prints; incremented when a field is removed or changes meaning."""
 
 UNBOUNDED_WIDTH = 160
 """Text width if stdout is not a terminal and `COLUMNS` is unset."""

@@ -63,7 +63,6 @@ def _readiness(table: str | None, name: str) -> dict[str, Any]:
             raise
         missing = [Missing.because(f"profile {name}", error)]
     return {
-        "schema_version": 1,
         "profile": profile.name,
         "asked_as": profile.asked_as,
         "scale": profile.scale,

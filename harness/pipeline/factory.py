@@ -12,6 +12,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from harness.extensions import BENCHMARKS, benchmark_name
 from harness.registry.profile import REWARD_JUDGE, Profile
 from harness.registry.recipe import RewardRole, small
 from harness.registry.serving import ServedRole, address
@@ -98,11 +99,13 @@ def needs_of(profile: Profile) -> Needs:
         return Needs(other=Need(threads))
     kinds = {kind: Need(uses_endpoint=kind in _ASKING) for kind in KINDS}
     models = {kind for kind, known in KINDS.items() if known.imports is not None}
-    if any(it.judge.startswith(REWARD_JUDGE) for it in profile.benchmarks.values()):
-        models.add("judge")
+    judged = (it for name, it in profile.benchmarks.items() if benchmark_name(name) in BENCHMARKS)
+    by_reward = [it.judge.startswith(REWARD_JUDGE) for it in judged]
+    models |= {"judge"} if any(by_reward) else set()
     for kind in models:
         gpus = hardware.devices if kind in TRAINING_KINDS else 1
-        kinds[kind] = Need(threads, 0 if hardware.on_cpu else gpus)
+        asks = kind == "judge" and not all(by_reward)
+        kinds[kind] = Need(threads, 0 if hardware.on_cpu else gpus, uses_endpoint=asks)
     return Needs(kinds, Need(threads))
 
 

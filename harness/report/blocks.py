@@ -197,12 +197,13 @@ def fact_blocks(results: Results) -> list[Block]:
 
 def _fact_block(results: Results, title: str, facts: Mapping[str, Fact]) -> Block:
     names, several = view.row_names(results.report), Counter(it.row for it in results.facts)
+    asked = {cell.row: cell.seeds for cell in results.report.cells}
     rows = []
     for it in results.facts:
         name = plain(names[it.row] + (f" [{it.run}]" if several[it.row] > 1 else ""))
         figures = [_text(it.values.get(fact), shown) for fact, shown in facts.items()]
         if it.state not in ("ok", "not_available"):
-            figures[0] = view.state_words(it.state, it.done, len(results.report.seeds))
+            figures[0] = view.state_words(it.state, it.done, len(asked[it.row]))
         rows.append((name, *figures))
     said = [NOTES[title], *(it.note for it in facts.values() if it.note)]
     if "seconds" in facts and len(results.report.origin.processors) > 1:

@@ -253,10 +253,13 @@ class KnownControls:
             return None
         # Not the scores, which take long to read: `verify` recomputes the report from them.
         report = read_report(folder)
-        means = {(cell.row, cell.column): cell.mean for cell in report.cells}
-        tripled = tripled_prompts(
-            table, lambda rows, column: [means.get((r, column)) for r in rows]
-        )
+        cells = {(cell.row, cell.column): cell for cell in report.cells}
+
+        def gain(less: str, more: str, column: str) -> float | None:
+            cell = cells.get((more, column))
+            return cell.gain if cell is not None and cell.baseline_row == less else None
+
+        tripled = tripled_prompts(table, gain)
         found = Controls(report.controls, tripled, self.accuracies)
         return found, fingerprints_of(report.cells)
 
@@ -302,15 +305,16 @@ def checked_runs(
             own = tuple(sorted(set.intersection(*({*seeds.get(row, ())} for row in rows))))
         return every.at(own) if own else every
 
-    def means(rows: Sequence[str], column: str) -> list[float | None]:
-        found = [shared(rows, column).of(row, column) for row in rows]
-        return [None if own is None else own.mean for own in found]
+    def gain(less: str, more: str, column: str) -> float | None:
+        own = shared((less, more), column)
+        before, after = own.of(less, column), own.of(more, column)
+        return None if before is None or after is None else after.mean - before.mean
 
     checked = [
         _checked(it, shared(it.compared, it.column), {**lacking, **unmeasured})
         for it in table.controls
     ]
-    return Controls(tuple(checked), tripled_prompts(table, means), accuracies)
+    return Controls(tuple(checked), tripled_prompts(table, gain), accuracies)
 
 
 def seeds_asked(cells: Iterable[Cell]) -> dict[str, tuple[int, ...]]:
@@ -319,15 +323,15 @@ def seeds_asked(cells: Iterable[Cell]) -> dict[str, tuple[int, ...]]:
 
 
 def tripled_prompts(
-    table: Table, means: Callable[[Sequence[str], str], Sequence[float | None]]
+    table: Table, gain: Callable[[str, str, str], float | None]
 ) -> dict[tuple[TrainingKind, str], float]:
-    """Return `Controls.tripled`, given what returns the mean scores of rows in a column."""
+    """Return `Controls.tripled`, given the gain of a row over one with fewer prompts."""
     found: dict[tuple[TrainingKind, str], float] = {}
     for control in table.controls:
         rows = dict(zip(control.doses, control.rows, strict=True)) if control.doses else {}
         if {1, 3} <= rows.keys():
             for column in table.columns:
-                less, more = means((rows[1], rows[3]), column.id)
-                if less is not None and more is not None:
-                    found[control.training, column.reads] = more - less
+                own = gain(rows[1], rows[3], column.id)
+                if own is not None:
+                    found[control.training, column.reads] = own
     return found

@@ -37,9 +37,9 @@ def joined(
 ) -> Results:
     """Return stored results together with the published ones in a folder; `plan` takes all of both.
 
-    They add seeds to published rows, or rows with their baselines. In a table without claims, rows
-    may have seeds of their own. Raises `UserError` if nothing is added, or if what is declared has
-    changed.
+    They add seeds to published rows, or rows with their baselines. Rows of controls may have seeds
+    of their own, two at least. Raises `UserError` if a seed is there already, if rows of any other
+    table would end with different seeds, or if what is declared has changed.
     """
     restore(folder)
     (before, measured), own = read_published(folder), results.report
@@ -101,15 +101,22 @@ def _check(runs: TableRuns, before: Report, own: Report, folder: Path) -> None:
         raise UserError(
             f"{folder} was published before its rows or columns changed; publish it whole"
         )
-    asked, more = seeds_asked(before.cells), seeds_asked(own.cells)
-    there = [it for it in own.seeds if all(it in asked.get(row, ()) for row in more)]
+    old = {row: {*seeds} for row, seeds in seeds_asked(before.cells).items()}
+    new = {row: {*seeds} for row, seeds in seeds_asked(own.cells).items()}
+    there = set.intersection(*(old.get(row, set()) & seeds for row, seeds in new.items()))
+    for row in old.keys() & new.keys():
+        if not (old[row] <= new[row] or new[row] <= old[row]):
+            there |= old[row] & new[row]
     if there:
-        raise UserError(f"{folder} has seed {', '.join(map(str, there))} already; add others")
-    uneven = before.rows != own.rows and before.seeds != own.seeds
-    if uneven and (own.leagues or runs.table.claims):
         raise UserError(
-            f"{folder} has other rows and other seeds, and its rows are compared; name its rows "
-            "with `--rows` to add seeds, or its seeds with `--seeds` to add rows"
+            f"{folder} has seed {', '.join(map(str, sorted(there)))} already; add others"
+        )
+    ends = [old.get(row, set()) | new.get(row, set()) for row in old | new]
+    uneven = any(seeds != ends[0] for seeds in ends)
+    if uneven and (not runs.table.controls or min(map(len, ends)) == 1):
+        raise UserError(
+            f"{folder} has other rows and other seeds; name its rows with `--rows` to add seeds, "
+            "or its seeds with `--seeds` to add rows"
         )
     steps, published = steps_of(runs), read_digests(folder).stages or {}
     for run, known in published.items():
@@ -160,7 +167,7 @@ def _facts(
 ) -> RowFacts:
     """Return the facts of all seeds: means, weighted by the numbers of `seeds` that rows have.
 
-    For a row that both have at the same seeds, keep the published facts.
+    Of two that share seeds, one has all seeds of the other; the published facts come first.
     """
     old, new = ({*by_row[own.row]} for by_row in seeds)
     if old & new:

@@ -243,7 +243,7 @@ def as_messages(row: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
 
 
 def _check_open(pairs: Pairs, tokenizer: PreTrainedTokenizerBase) -> None:
-    """Raise `TrainingError` if answers are marked `open` and the chat template ignores it."""
+    """Raise `TrainingError` if answers may be marked `open` and the chat template ignores it."""
     if not any(f"{side}_open" in row for row in pairs for side in SIDES):
         return
     asked: dict[str, Any] = {"role": "user", "content": "a"}

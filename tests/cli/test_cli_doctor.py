@@ -87,7 +87,8 @@ def test_prompts_that_rules_cannot_reward_are_refused_before_anything_is_compute
     missing = Demand(profile, Plan(runs.targets)).missing()
     (prompts,) = (it for it in missing if it.what == "prompts")
     assert to_download([prompts], "mine", None) == ""
-    assert "stones.' has no instructions that can be checked" in prompts.why
+    assert prompts.why == "a prompt has no instructions that can be checked"
+    assert "stones.'" in prompts.do
 
 
 @pytest.mark.usefixtures("no_network")

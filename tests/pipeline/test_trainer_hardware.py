@@ -153,5 +153,10 @@ def test_a_profile_of_real_models_gives_each_kind_of_stage_what_it_needs(
 
 def test_a_reward_model_that_judges_gets_a_gpu() -> None:
     """At `consumer-gpu` ArmoRM judges; it does not wait for an endpoint."""
-    need = needs_of(load_profiles()["consumer-gpu"]).of("judge")
+    profile = load_profiles()["consumer-gpu"]
+    need = needs_of(profile).of("judge")
     assert (need.gpus, need.uses_endpoint) == (1, False)
+    name, first = next(iter(profile.benchmarks.items()))
+    asked = {**profile.benchmarks, name: first.model_copy(update={"judge": "gpt-4"})}
+    need = needs_of(profile.model_copy(update={"benchmarks": asked})).of("judge")
+    assert (need.gpus, need.uses_endpoint) == (1, True)

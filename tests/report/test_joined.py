@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from toy_tables import (
-    CLAIM,
     DECLARATION,
     stored,
     toy_runs,
@@ -72,25 +71,58 @@ def test_rows_of_two_stores_are_published_as_those_of_one(
     the_same(folder, at_once)
 
 
-def test_rows_have_seeds_of_their_own_until_the_others_are_added(tmp_path: Path) -> None:
+CONTROL = {
+    "id": "rises", "statement": "It rises.", "training": "offline", "column": "ah_wr",
+    "kind": "rising", "standard_errors": 3, "rows": ["base", "eva-a_min"],
+}  # fmt: skip
+CONTROLS: dict[str, Any] = {"controls": [CONTROL]}
+
+
+def test_rows_of_controls_have_seeds_of_their_own_until_the_others_are_added(
+    tmp_path: Path,
+) -> None:
     """Seed 2 comes first for all rows but the last, then for that one and its baseline."""
     *others, last = DECLARATION["rows"]
-    folder = publish(written(tmp_path / "one", (0, 1)), tmp_path / "results")
-    added(written(tmp_path / "two", (2,), rows=others), folder)
+    folder = publish(written(tmp_path / "one", (0, 1), **CONTROLS), tmp_path / "results")
+    added(written(tmp_path / "two", (2,), rows=others, **CONTROLS), folder, **CONTROLS)
     TABLE.check(folder)
     found, _ = read_published(folder)
-    two, three = (publish(written(tmp_path / f"at once {n}", range(n)), tmp_path / f"results{n}")
-                  for n in (2, 3))  # fmt: skip
+    two, three = (
+        publish(written(tmp_path / f"at once {n}", range(n), **CONTROLS), tmp_path / f"results{n}")
+        for n in (2, 3)
+    )
     assert found.seeds == (0, 1, 2)
     for cell in found.cells:
         whole = three if cell.row != last["id"] else two
         assert cell == read_published(whole)[0].cell(cell.row, cell.column)
+    assert [it.state for it in found.controls] == ["not_run"]
     stages = [read_published(it)[0].origin.stages for it in (two, folder, three)]
     assert stages == sorted({*stages})
     assert fewer_seeds(found) == " (eva-a_min: 0-1)"
-    assert {power.seeds for power in found.power} == {2}
-    added(written(tmp_path / "three", (2,), rows=[others[1], last]), folder)
+    again = [others[1], last]
+    added(written(tmp_path / "three", (2,), rows=again, **CONTROLS), folder, **CONTROLS)
     the_same(folder, three)
+    assert [it.state for it in read_published(folder)[0].controls] == ["passed"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "seeds", "message"),
+    [
+        ([0, 1, 2], (1, 2), "has seed 1, 2 already"),
+        ([0, 1, 2], (2, 3), "has seed 2 already"),
+        ([1, 2, 3], (2, 3), "has seed 2 already"),
+        ([1, 3], (0,), "has other rows and other seeds"),
+    ],
+)
+def test_rows_of_controls_share_all_of_some_seeds_or_none_and_have_two_at_least(
+    tmp_path: Path, rows: list[int], seeds: tuple[int, ...], message: str
+) -> None:
+    """Published are three rows at seeds 0 to 2; 2 and 3 overlap them by half."""
+    own = [DECLARATION["rows"][at] for at in rows]
+    first = written(tmp_path / "one", (0, 1, 2), rows=DECLARATION["rows"][:3], **CONTROLS)
+    folder = publish(first, tmp_path / "results")
+    with pytest.raises(UserError, match=message):
+        added(written(tmp_path / "two", seeds, rows=own, **CONTROLS), folder, **CONTROLS)
 
 
 def the_same(folder: Path, at_once: Path) -> None:
@@ -141,10 +173,8 @@ def test_what_does_not_belong_together_is_not_joined(tmp_path: Path) -> None:
     fewer = {"rows": DECLARATION["rows"][:-1]}
     with pytest.raises(UserError, match="has seed 0, 1 already; add others"):
         added(written(tmp_path / "rows", (0, 1), **fewer), folder)
-    claims: dict[str, Any] = {"claims": [CLAIM]}
-    claimed = publish(written(tmp_path / "claimed", (0, 1), **claims), tmp_path / "results2")
     with pytest.raises(UserError, match="has other rows and other seeds"):
-        added(written(tmp_path / "three", (2,), **fewer, **claims), claimed, **claims)
+        added(written(tmp_path / "three", (2,), **fewer), folder)
     changed = [*DECLARATION["rows"][:-1], DECLARATION["rows"][-1] | {
         "recipe": {"creator": {"metric": "a_avg"}}
     }]  # fmt: skip

@@ -84,8 +84,8 @@ def task_of(prompt: str) -> Task:
     if task is None:
         shown = re.sub(r"\s+", " ", prompt)[:200]
         raise UserError(
-            f"the prompt {shown!r} has no instructions that can be checked; give prompts of the "
-            "world `instructions`"
+            "a prompt has no instructions that can be checked; give prompts of the world "
+            f"`instructions`, not {shown!r}"
         )
     return task
 
