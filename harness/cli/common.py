@@ -256,13 +256,12 @@ def print_json(value: Any, answer: Answer | None = None, facts: Any = None) -> N
 
 
 def json_text(value: Any, answer: Answer | None = None, facts: Any = None) -> str:
-    """Return models, plain data or a JSON string in the common format.
+    """Return models or plain data as JSON in the common format.
 
     The output is an object that starts with a schema version. A list becomes its `items`, after the
     answer that they support, and facts of rows.
     """
-    read = json.loads(value) if isinstance(value, str) else value
-    content = {"items": read} if isinstance(read, list) else read
+    content = {"items": value} if isinstance(value, list) else value
     content = content if isinstance(content, dict) else _plain(content)
     whole = {"schema_version": SCHEMA_VERSION} | ({"answer": answer.as_json()} if answer else {})
     whole |= ({"facts": facts} if facts else {}) | content

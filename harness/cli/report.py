@@ -140,9 +140,8 @@ def _write(found: Reports, form: Format, output: Path | None, *, full: bool) -> 
     if output is None and form is Format.terminal:
         show(found, console(), full=full)
         return
-    text = found.text(form)
-    if form is Format.json:
-        text = json_text(text, found.answer, found.facts)
+    as_json = form is Format.json
+    text = json_text(found.data, found.answer, found.facts) if as_json else found.text(form)
     sys.stdout.write(text) if output is None else common.save(text, output)
 
 

@@ -19,7 +19,7 @@ from harness.cli.common import console, note, print_json, unbroken
 from harness.cli.plan import left_out
 from harness.cli.report import show as show_report
 from harness.project import work_dir
-from harness.selection.names import DEFAULT_PROFILE, DEFAULT_SEEDS, Format, again
+from harness.selection.names import DEFAULT_PROFILE, DEFAULT_SEEDS, again
 from harness.words import counted, duration, time_left
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def _progress(planned: Experiment, *, stderr: bool) -> AbstractContextManager[Ob
 def _print_report(report: Reports, out: Console, planned: Experiment, as_json: bool) -> None:
     """Print a report, or a line per table if there are several."""
     if as_json:
-        print_json(report.text(Format.json), report.answer, report.facts)
+        print_json(report.data, report.answer, report.facts)
         return
     out.print()
     show_report(report, out)

@@ -15,12 +15,11 @@ from harness.report.answer import answer_to, finding
 from harness.report.blocks import assumption_blocks, fact_blocks, number_blocks
 from harness.report.claims import WORDS, all_verdicts, tally, totals, why_unjudged
 from harness.report.league import league_pictures, over_even
-from harness.report.model import Cell, CheckedControl
+from harness.report.model import CheckedControl
 from harness.report.plots import Picture
 from harness.report.publication import PAGE
 from harness.report.results import Results
 from harness.report.view import Block
-from harness.runtime.files import dumps
 from harness.words import colored, seeds_text
 
 if TYPE_CHECKING:
@@ -278,10 +277,3 @@ def _others(
         heading = re.search(r"^# +(.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
         title = page.parent.name if heading is None else heading[1]
         yield title, page.relative_to(results_dir).as_posix(), said.get(view.plain(title), ())
-
-
-# --- JSON ---
-
-
-def as_json(cells: Sequence[Cell]) -> str:
-    return dumps([cell.as_json() for cell in cells])

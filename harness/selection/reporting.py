@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from harness import project
 from harness.errors import UserError
@@ -135,6 +135,13 @@ class Reports:
                 lines.append(cell.as_json() | said | {"unit": column.unit})
         return pd.DataFrame(lines)
 
+    @property
+    def data(self) -> Any:
+        """The numbers as plain data: a list of cells, or a figure's report."""
+        if self.figure is not None:
+            return self.figure.model_dump(mode="json")
+        return [cell.as_json() for it in self.tables for cell in it.report.cells]
+
     def text(self, form: Format | str = Format.terminal, *, full: bool = True) -> str:
         """Render the reports as text."""
         from harness.report import render
@@ -143,16 +150,14 @@ class Reports:
         from harness.runtime.files import dumps
 
         form = find("format", Format.__members__, form)
+        if form is Format.json:
+            return dumps(self.data)
         if self.figure is not None:
             if form is Format.html:
                 raise UserError(f"a figure is written as terminal, markdown or json, not as {form}")
-            if form is Format.json:
-                return dumps(self.figure.model_dump(mode="json"))
             return figure_markdown(self.figure)
         if form is Format.html:
             return as_html(self.tables, self.pictures)
-        if form is Format.json:
-            return render.as_json([cell for it in self.tables for cell in it.report.cells])
         if form is Format.markdown:
             return "\n".join(map(render.as_markdown, self.tables))
         return "\n".join(render.as_text(it, full=full) for it in self.tables)

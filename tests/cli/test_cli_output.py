@@ -38,7 +38,7 @@ def test_every_verb_has_an_example_and_json_unless_it_serves_pages() -> None:
     ("printed", "found"),
     [
         ([1, 2], {"schema_version": 1, "items": [1, 2]}),
-        ('{"table": "t"}', {"schema_version": 1, "table": "t"}),
+        ({"table": "t"}, {"schema_version": 1, "table": "t"}),
         ({"a": 1, "schema_version": 2}, {"schema_version": 2, "a": 1}),
     ],
 )

@@ -15,9 +15,10 @@ from toy_tables import DECLARATION, judge_of, stored, toy_runs
 
 from harness.pipeline.runs import TableRuns
 from harness.report.page.page import SCRIPT, TEMPLATES
-from harness.report.render import as_json, as_markdown, as_text
+from harness.report.render import as_markdown, as_text
 from harness.report.results import Results
 from harness.runtime import Store
+from harness.selection.reporting import Reports
 from harness.tracking.tables import TableState, state_records
 
 PIECES = (
@@ -74,7 +75,7 @@ def test_hostile_texts_in_every_form(scene: Scene) -> None:
     check_page(page_of(runs, store))
     check_markdown(as_markdown(found))
     check_terminal(as_text(found, width=100))
-    said = as_json(found.report.cells)
+    said = Reports((found,)).text("json")
     assert json.loads(said)
     check_mlflow(runs, found, store)
     for form in (said, as_markdown(found), as_text(found)):

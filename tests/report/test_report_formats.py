@@ -1,6 +1,5 @@
 """Every form of a report shows the same numbers, from the same cells."""
 
-import json
 import re
 import shutil
 from collections.abc import Iterable
@@ -24,10 +23,11 @@ from harness.report.model import Cell
 from harness.report.page.page import run_block
 from harness.report.publication import read_published
 from harness.report.publish import publish
-from harness.report.render import as_json, as_markdown, as_text
+from harness.report.render import as_markdown, as_text
 from harness.report.results import Results
 from harness.report.view import facts
 from harness.runtime import Store
+from harness.selection.reporting import Reports
 from harness.tracking.tables import TableState, state_records
 from harness.worlds.embedded.files import VERSION
 
@@ -155,7 +155,7 @@ def test_every_surface_names_exactly_what_made_each_cell(store: Store, tmp_path:
         records = {record.name: record for record in found_in}
         folder = results / "micro" / runs.table.id
         published = read_published(folder)[0].cells
-        for cell, said, kept in zip(cells, json.loads(as_json(cells)), published, strict=True):
+        for cell, said, kept in zip(cells, Reports((found,)).data, published, strict=True):
             expected = MADE_BY[cell.row]
             assert kept == Cell.model_validate(said)
             assert (made_by(said["reward_models"]), made_by(said["creators"])) == expected
@@ -206,6 +206,6 @@ def test_a_profile_with_columns_of_its_own_has_the_signs_of_the_papers_gains_and
     assert first.head == ("row", "ours\n± 95%", "gain\n± 95%", "paper's\nsign")
     assert [row[-1] for row in first.rows] == ["–", *8 * ["+"]]
     assert {block.head for block in others} == {("row", "ours\n± 95%", "gain\n± 95%")}
-    cells = json.loads(as_json(shown.report.cells))
+    cells = Reports((shown,)).data
     signs = {cell["column"] for cell in cells if "paper_sign" in cell}
     assert signs == {"if_soft"}

@@ -16,10 +16,11 @@ from harness.evaluation.calibration import Calibration, record_path
 from harness.report import view
 from harness.report.blocks import column_blocks, fact_blocks, number_blocks, summary_blocks
 from harness.report.model import Report
-from harness.report.render import as_json, as_markdown, as_text, escape
+from harness.report.render import as_markdown, as_text, escape
 from harness.report.results import Results
 from harness.report.view import facts, signed
 from harness.runtime import Store
+from harness.selection.reporting import Reports
 
 
 def full(store: Store, scale: str = "toy", table: Any = DECLARATION) -> Results:
@@ -86,7 +87,7 @@ def test_ours_less_the_papers_exists_at_the_papers_scale_only(store: Store) -> N
     """Row eva-a_min: 58.5 - 60.1 = -1.6."""
     toy = full(store)
     assert "paper" in as_text(toy)
-    for text in (as_text(toy), as_markdown(toy), as_json(toy.report.cells)):
+    for text in (as_text(toy), as_markdown(toy), Reports((toy,)).text("json")):
         assert "ours −" not in text
         assert "-1.6" not in text
     paper = stored(toy_runs(scale="paper"), store)
@@ -232,7 +233,7 @@ def test_the_json_form_obeys_the_schema_of_the_model_and_comes_back(store: Store
     check = Draft202012Validator(Report.model_json_schema(mode="serialization"))
     for report in (stored(toy_runs(), store), full(store)):
         data = json.loads(json.dumps(report.whole_report.as_json()))
-        assert data["cells"] == json.loads(as_json(report.report.cells))
+        assert data["cells"] == Reports((report,)).data
         assert len(data["cells"]) == 12
         check.validate(data)
         assert Report.model_validate(data).as_json() == data
