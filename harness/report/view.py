@@ -25,6 +25,9 @@ ONE_SEED = "95%, over prompts only: one seed says nothing about the recipe"
 CROSSED = "95%, over seeds and prompts, which are crossed; gains are paired by both"
 """What the intervals cover."""
 
+OWN_COLUMNS = (
+    "the profile's own; the paper's are not available, since its benchmarks cannot run here"
+)
 NOT_CALIBRATED = "not calibrated (harness evaluate alpaca_eval --calibrate)"
 
 _COMPARED = "only signs of gains and the order of rows are compared, never values"
@@ -82,6 +85,7 @@ def facts(results: Results) -> list[tuple[str, str]]:
         ("Source", table.place),
         ("Profile", profile.name),
         ("Scale", SCALES[profile.scale]),
+        ("Columns", OWN_COLUMNS if table.columns == profile.columns else ""),
         ("Seeds", ", ".join(map(str, report.seeds)) + fewer_seeds(report)),
         ("Intervals", _intervals(results)),
         ("Power", "; ".join(power_words(found, results) for found in report.power)),

@@ -205,6 +205,7 @@ def test_a_profile_with_columns_of_its_own_has_the_signs_of_the_papers_gains_and
     first, *others = column_blocks(shown)
     assert first.head == ("row", "ours\n± 95%", "gain\n± 95%", "paper's\nsign")
     assert [row[-1] for row in first.rows] == ["–", *8 * ["+"]]
+    assert dict(facts(shown))["Columns"].endswith("since its benchmarks cannot run here")
     assert {block.head for block in others} == {("row", "ours\n± 95%", "gain\n± 95%")}
     cells = Reports((shown,)).data
     signs = {cell["column"] for cell in cells if "paper_sign" in cell}

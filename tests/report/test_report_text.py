@@ -113,6 +113,7 @@ def test_the_report_says_what_stands_behind_it(store: Store) -> None:
     assert found["Creator"] == "micro-4/evol_instruct (eva-uniform, eva-a_min)"
     assert found["Policy"] == "toy-1/theta0@aa"
     assert found["Seeds"] == "0, 1"
+    assert "Columns" not in found
     assert found["Commit"] == "0123456789ab"
     assert found["Computed with"] == "python 3.11.9, torch 2.13.0"
     assert found["Scale"].startswith("toy")
