@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from typing import TypeVar
 
 from harness.endpoint.budget import Ledger
 from harness.endpoint.client import Client, ServedModel
@@ -23,6 +24,8 @@ from harness.extensions import JUDGES
 from harness.project import replies_dir
 from harness.registry.serving import ServedRole, address, variable
 from harness.runtime.stage import Json
+
+Unset = TypeVar("Unset", bound=float | None)
 
 CONCURRENCY = 8
 MOST_CONCURRENCY = 256
@@ -50,7 +53,7 @@ def model_of(
     if not keyless:
         server.check_key(variable(role, "URL"))
     name = variable(role, "CONCURRENCY")
-    at_once = _number(name, CONCURRENCY) or 0.0
+    at_once = _number(name, CONCURRENCY)
     if at_once != int(at_once) or not 1 <= at_once <= MOST_CONCURRENCY:
         raise UserError(f"{name} is {at_once:g}; give a whole number from 1 to {MOST_CONCURRENCY}")
     ledger = ledger or Ledger(replies_dir(), _number("HARNESS_BUDGET_USD", None))
@@ -77,7 +80,7 @@ def _server(role: ServedRole, model: str) -> Endpoint | FunctionEndpoint:
     )
 
 
-def _number(name: str, unset: float | None) -> float | None:
+def _number(name: str, unset: Unset) -> float | Unset:
     text = os.environ.get(name)
     if not text:
         return unset

@@ -97,16 +97,19 @@ def needs_of(profile: Profile) -> Needs:
     hardware, threads = profile.hardware, profile.threads
     if hardware is None:
         return Needs(other=Need(threads))
-    kinds = {kind: Need(uses_endpoint=kind in _ASKING) for kind in KINDS}
-    models = {kind for kind, known in KINDS.items() if known.imports is not None}
     judged = (it for name, it in profile.benchmarks.items() if benchmark_name(name) in BENCHMARKS)
     by_reward = [it.judge.startswith(REWARD_JUDGE) for it in judged]
+    models = {kind for kind, known in KINDS.items() if known.imports is not None}
     models |= {"judge"} if any(by_reward) else set()
-    for kind in models:
+    asking = {*_ASKING} - ({"judge"} if by_reward and all(by_reward) else set())
+
+    def need(kind: str) -> Need:
+        if kind not in models:
+            return Need(uses_endpoint=kind in asking)
         gpus = hardware.devices if kind in TRAINING_KINDS else 1
-        asks = kind == "judge" and not all(by_reward)
-        kinds[kind] = Need(threads, 0 if hardware.on_cpu else gpus, uses_endpoint=asks)
-    return Needs(kinds, Need(threads))
+        return Need(threads, 0 if hardware.on_cpu else gpus, kind in asking)
+
+    return Needs({kind: need(kind) for kind in KINDS}, Need(threads))
 
 
 def stage_hardware(profile: Profile) -> dict[str, Any]:

@@ -17,7 +17,6 @@ from harness.report.claims import Tally, tallies
 from harness.report.model import Count, Estimate, Part, Scale, Study, Verdict
 from harness.report.results import Results
 from harness.report.reward_study import agreements
-from harness.report.scores import RunScores
 from harness.report.view import between, plain, signed
 from harness.statistics import Scores, mean_interval, weighted_sum
 from harness.words import counted, counted_range
@@ -146,10 +145,10 @@ def _compared(asked: Comparison, column: str, results: Mapping[str, Results]) ->
     if missing:
         why = f"not run ({', '.join(missing)})"
     else:
-        seeds = _shared_seeds(asked, column, found)
+        seeds, difference = _difference(asked, column, found)
         if len(seeds) < 2:
             why = "one seed, no comparison"
-        elif (difference := _difference(asked, column, found, seeds)) is None:
+        elif difference is None:
             why = "not run"
         elif (barred := _inadmissible(asked, found.values())) is None:
             estimate = Estimate.of(mean_interval(difference))
@@ -164,16 +163,6 @@ def _compared(asked: Comparison, column: str, results: Mapping[str, Results]) ->
     )
 
 
-def _shared_seeds(
-    asked: Comparison, column: str, results: Mapping[str, Results]
-) -> tuple[int, ...]:
-    """Return the seeds of all the rows that are compared."""
-    places = (ref.partition("/") for ref in (*asked.left, asked.right))
-    cells = (results[it].report.cell(row, results[it].table.column(column).id)
-             for it, _, row in places)  # fmt: skip
-    return tuple(sorted(set.intersection(*({*cell.seeds} for cell in cells))))
-
-
 def _inadmissible(asked: Comparison, tables: Iterable[Results]) -> str | None:
     reasons = [it.report.inadmissible for it in tables]
     reasons += [it.report.inadmissible_choosing for it in tables if asked.about_choosing]
@@ -181,20 +170,26 @@ def _inadmissible(asked: Comparison, tables: Iterable[Results]) -> str | None:
 
 
 def _difference(
-    asked: Comparison, name: str, results: Mapping[str, Results], seeds: Sequence[int]
-) -> Scores | None:
-    """Return the mean of the left rows minus the right one, or None if a row has not run."""
-    terms: list[tuple[float, Scores]] = []
+    asked: Comparison, name: str, results: Mapping[str, Results]
+) -> tuple[tuple[int, ...], Scores | None]:
+    """Return the seeds that all rows have, and the mean of the left rows minus the right one.
+
+    It is None if a row has not run.
+    """
+    rows: list[tuple[float, Results, str, str]] = []
     for ref in (*asked.left, asked.right):
         table, _, row = ref.partition("/")
-        found = results[table]
-        column = found.table.column(name)
-        run = found.table.row(row).run_id(column)
-        own = RunScores(found.measured, seeds).of_run(run, column.reads)
+        found, weight = results[table], -1.0 if ref == asked.right else 1.0 / len(asked.left)
+        rows.append((weight, found, row, found.table.column(name).id))
+    every = ({*found.report.cell(row, column).seeds} for _, found, row, column in rows)
+    seeds = tuple(sorted(set.intersection(*every)))
+    terms: list[tuple[float, Scores]] = []
+    for weight, found, row, column in rows:
+        own = found.scores.at(seeds).of(row, column)
         if own is None:
-            return None
-        terms.append((-1.0 if ref == asked.right else 1.0 / len(asked.left), own))
-    return weighted_sum(terms)
+            return seeds, None
+        terms.append((weight, own))
+    return seeds, weighted_sum(terms)
 
 
 def finding(results: Results, verdicts: Sequence[Verdict]) -> str:

@@ -265,8 +265,8 @@ def _missing_benchmark(identity: str) -> Iterator[Missing]:
 
 def download(demand: Demand, say: Callable[[str], None]) -> list[str]:
     """Download missing models, prompts and benchmarks; return their names."""
-    ours = (it for it in demand.models if not it.startswith(weights.NAME))
-    fetched = [_fetch_model(it, say) for it in ours if any(_missing_model(it))]
+    of_hub = (it for it in demand.models if not it.startswith(weights.NAME))
+    fetched = [_fetch_model(it, say) for it in of_hub if any(_missing_model(it))]
     for source, settings in {str(s["source"]): s for s in demand.pools}.items():
         if prompts.size_of(settings) is None:
             say(f"{source}: {len(prompts.read_pool(settings))} prompts")
