@@ -67,7 +67,7 @@ from harness.worlds.embedded.texts import (
     TOPIC_OF,
     TOPIC_SIZE,
     TOPICS,
-    Turn,
+    Exchange,
     attempt,
     draw_task,
     read_prompts,
@@ -111,7 +111,7 @@ class Mix:
     """Share of the demonstrator's failures removed (0: none, 1: infallible)."""
 
 
-def demonstrate(rng: random.Random, mix: Mix) -> list[Turn]:
+def demonstrate(rng: random.Random, mix: Mix) -> list[Exchange]:
     """Draw one conversation of one or two turns."""
     kind = rng.random()
     if kind < mix.downstream:
@@ -130,7 +130,7 @@ def demonstrate(rng: random.Random, mix: Mix) -> list[Turn]:
     return turns
 
 
-def told(question: Turn, rng: random.Random) -> Turn:
+def told(question: Exchange, rng: random.Random) -> Exchange:
     """Return a fact as the demonstrator tells it: sometimes with its one fixed wrong answer."""
     prompt, answer = question
     belief = random.Random(f"micro-3/belief/{prompt}")
@@ -141,7 +141,7 @@ def told(question: Turn, rng: random.Random) -> Turn:
     return question if rng.random() < right else (prompt, wrong)
 
 
-def demonstrated_question(rng: random.Random) -> Turn:
+def demonstrated_question(rng: random.Random) -> Exchange:
     task = rng.choice(tuple(TASKS))
     question = TASKS[task](rng)
     return told(question, rng) if task in FACTS else question

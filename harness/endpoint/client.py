@@ -228,7 +228,7 @@ def work_through(
 
 
 @dataclass(frozen=True)
-class Estimate:
+class RequestCost:
     """The estimated cost of an evaluation's requests, without retries and follow-ups.
 
     Dollars cover only requests not in the cache, and are None if the model's price is unknown;
@@ -241,7 +241,7 @@ class Estimate:
     usd_at_most: float | None
 
 
-def estimate(requests: Iterable[ChatRequest], client: Client, reply_tokens: int) -> Estimate:
+def estimate(requests: Iterable[ChatRequest], client: Client, reply_tokens: int) -> RequestCost:
     """Estimate the cost of requests, given the mean number of tokens per reply."""
     distinct = {client.address(request): client.normalized(request) for request in requests}
     new = [r for address, r in distinct.items() if client.cache.get(address) is None]
@@ -250,4 +250,4 @@ def estimate(requests: Iterable[ChatRequest], client: Client, reply_tokens: int)
         replies = sum(min(reply_tokens, request.most_completion_tokens) for request in new)
         usd = price.of(sum(request.expected_prompt_tokens for request in new), replies)
         most = sum(price.of(r.most_prompt_tokens, r.most_completion_tokens) for r in new)
-    return Estimate(len(distinct), len(distinct) - len(new), usd, most)
+    return RequestCost(len(distinct), len(distinct) - len(new), usd, most)

@@ -114,10 +114,10 @@ class Evolution:
         self.dropped += other.dropped
 
 
-Grow = Callable[[Prompt], Evolution]
+EvolveOne = Callable[[Prompt], Evolution]
 """Evolves one prompt."""
 
-MapFn = Callable[[Grow, Sequence[Prompt]], Iterable[Evolution]]
+MapFn = Callable[[EvolveOne, Sequence[Prompt]], Iterable[Evolution]]
 """Evolves several prompts and yields the results in order: `map`, or a concurrent equivalent.
 Chains share nothing, so the result is the same."""
 
@@ -154,7 +154,7 @@ def evolve(
                 "could not be told apart, so give each prompt its own id."
             )
 
-    def grow(start: Prompt) -> Evolution:
+    def evolve_one(start: Prompt) -> Evolution:
         # Mutates only its own state, so calls can run concurrently.
         rng, result = chain_rng(seed, start.prompt_id), Evolution()
 
@@ -179,7 +179,7 @@ def evolve(
         return result
 
     result = Evolution()
-    for one in over(grow, starts):
+    for one in over(evolve_one, starts):
         result.add(one)
     return result
 

@@ -48,7 +48,7 @@ class Request:
     """Maximum answer length, in tokens."""
 
 
-Answered = dict[int, list[Completion]]
+AnswersOf = dict[int, list[Completion]]
 """Answers by prompt position."""
 
 
@@ -59,7 +59,7 @@ class SolverEngine(Protocol):
         self,
         requests: Sequence[Request],
         sampling: Sampling,
-        deliver: Callable[[Answered], None],
+        deliver: Callable[[AnswersOf], None],
         done: Collection[int] = (),
     ) -> None:
         """Answer prompts, delivering all answers of some prompts at a time, in any order.

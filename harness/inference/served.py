@@ -21,7 +21,7 @@ from harness.endpoint.client import ServedModel
 from harness.endpoint.connection import Endpoint
 from harness.endpoint.errors import LostError, OverloadedError
 from harness.errors import HarnessError, UserError
-from harness.inference.request import Answered, Renderer, Request, Sampling
+from harness.inference.request import AnswersOf, Renderer, Request, Sampling
 from harness.models.loading import text_of
 from harness.models.policy import Completion
 from harness.runtime.processes import Program
@@ -81,7 +81,7 @@ class CompletionsEngine:
         self,
         requests: Sequence[Request],
         sampling: Sampling,
-        deliver: Callable[[Answered], None],
+        deliver: Callable[[AnswersOf], None],
         done: Collection[int] = (),
     ) -> None:
         """Answer prompts concurrently; see `SolverEngine`."""

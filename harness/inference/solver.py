@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from harness.endpoint.client import ServedModel
 from harness.endpoint.replies import ReplyCache
-from harness.inference.request import Answered, Renderer, Request, Sampling, SolverEngine
+from harness.inference.request import AnswersOf, Renderer, Request, Sampling, SolverEngine
 from harness.models.loading import Conversation
 from harness.models.policy import Completion
 from harness.registry.serving import Served
@@ -76,13 +76,13 @@ class Solver:
         sampling = Sampling(temperature, top_p, self._renderer.stops)
         places = {one.position: _address(one, sampling) for one in requests}
         kept = {position: self._kept.get(place) for position, place in places.items()}
-        found: Answered = {
+        found: AnswersOf = {
             position: [Completion(text, n_tokens) for text, n_tokens in samples]
             for position, samples in kept.items()
             if samples is not None
         }
 
-        def deliver(answered: Answered) -> None:
+        def deliver(answered: AnswersOf) -> None:
             for position, samples in answered.items():
                 self._kept.put(places[position], [(one.text, one.n_tokens) for one in samples])
             found.update(answered)

@@ -23,7 +23,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from harness.errors import HarnessError
-from harness.inference.request import Answered, Renderer, Request, Sampling
+from harness.inference.request import AnswersOf, Renderer, Request, Sampling
 from harness.models.loading import (
     batches_by_length,
     fastest_device,
@@ -71,7 +71,7 @@ class TransformersEngine:
         self,
         requests: Sequence[Request],
         sampling: Sampling,
-        deliver: Callable[[Answered], None],
+        deliver: Callable[[AnswersOf], None],
         done: Collection[int] = (),
     ) -> None:
         """Answer prompts, shortest first, in the same batches as an uninterrupted run."""

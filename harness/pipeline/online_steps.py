@@ -192,17 +192,17 @@ class StreamSource:
             chosen = Ranked(self._oracle)
         elif online.get("shuffled"):
             chosen = Shuffled(chosen)
-        grow = None
+        bound = None
         if evolver is not None:
             how = {"retries": self._s["retries"], "chained": False, "over": evolver.over}
-            grow = partial(evolve, creator=evolver.creator, **how)
+            bound = partial(evolve, creator=evolver.creator, **how)
         return PromptStream(
             chosen,
             Pool(human, len(human)),
             self._s["seed"],
             minibatch=online["minibatch"],
             rollouts=self._hyper.rollouts,
-            grow=grow,
+            evolve=bound,
             n_new=n_new,
             embed=self._embedded,
         )

@@ -20,7 +20,7 @@ from harness.runtime import Event, RunOutcome, Stage, Store
 from harness.runtime.plan import Awaited, Interrupted, StageFailed, StageSkipped
 from harness.runtime.stage import fingerprint_of
 from harness.serving.engines import identity
-from harness.serving.servers import Policy, Servers
+from harness.serving.servers import ServedPolicy, Servers
 from harness.worlds.needs import policy_of
 from harness.worlds.real.models import identity_of, resolve
 
@@ -133,11 +133,11 @@ class ServedRun:
             ):
                 yield
 
-    def _policy(self, stage: Stage) -> Policy:
+    def _policy(self, stage: Stage) -> ServedPolicy:
         before = stage.inputs.get("policy")
         if before is None:
-            return Policy(policy_of(stage), resolve(str(stage.settings["policy"])))
-        return Policy(policy_of(stage), self.store.open(before.fingerprint) / "model")
+            return ServedPolicy(policy_of(stage), resolve(str(stage.settings["policy"])))
+        return ServedPolicy(policy_of(stage), self.store.open(before.fingerprint) / "model")
 
 
 def _folder(model: str) -> Path:

@@ -278,15 +278,15 @@ def eva_stream(
     value: Value | None = None,
 ) -> PromptStream:
     """Return eva's stream on the shuffled human prompts D, or on these alone without a creator."""
-    grow = None
+    bound = None
     if creator is not None:
-        grow = partial(evolve, creator=creator, retries=settings.retries, chained=False, over=over)
+        bound = partial(evolve, creator=creator, retries=settings.retries, chained=False, over=over)
     return PromptStream(
         Eva(settings, creates=creator is not None, value=value),
         Pool(human, settings.capacity),
         seed,
         minibatch=settings.minibatch,
         rollouts=rollouts,
-        grow=grow,
+        evolve=bound,
         n_new=settings.n_new,
     )

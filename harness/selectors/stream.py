@@ -38,7 +38,7 @@ Embed = Callable[[Sequence[Prompt]], Floats]
 """Embeds prompts with the current policy; returns P x D numbers."""
 
 
-Grow = Callable[..., Evolution]
+Evolve = Callable[..., Evolution]
 """`evolve` with the creator and the other step-independent arguments bound."""
 
 
@@ -80,11 +80,11 @@ class PromptStream:
         *,
         minibatch: int,
         rollouts: int = 0,
-        grow: Grow | None = None,
+        evolve: Evolve | None = None,
         n_new: int = 0,
         embed: Embed = _no_embedding,
     ) -> None:
-        """Begin a run that trains on `rollouts` per prompt; with `grow`, picked ones evolve."""
+        """Begin a run that trains on `rollouts` per prompt; with `evolve`, picked ones evolve."""
         self.step = 0
         self.phase = selector.opens
         self.pool = pool
@@ -93,7 +93,7 @@ class PromptStream:
         self._seed = seed
         self._minibatch = minibatch
         self._rollouts = rollouts
-        self._grow, self._n_new = grow, 0 if grow is None else n_new
+        self._evolve, self._n_new = evolve, 0 if evolve is None else n_new
         self._embed = embed
         self._open: MiniBatch | None = None
 
@@ -135,8 +135,8 @@ class PromptStream:
         kept = [replace(own, value=float(v)) for own, v in zip(kept, values, strict=False)]
         result = StepResult(values[: len(kept)])
 
-        if self._grow is not None:
-            self._evolve(self._grow, kept, result, roll_out)
+        if self._evolve is not None:
+            self._add_evolved(self._evolve, kept, result, roll_out)
         asked = self._asked(EVICT, roll_out)
         result.evicted, result.repeated = self.selector.evict(self.pool, kept, asked)
         return result
@@ -234,9 +234,9 @@ class PromptStream:
         }
         return [longer.get(id(group), group) for group in kept]
 
-    def _evolve(
+    def _add_evolved(
         self,
-        grow: Grow,
+        evolve: Evolve,
         kept: Sequence[Group],
         result: StepResult,
         roll_out: RollOut,
@@ -255,7 +255,7 @@ class PromptStream:
             made: list[Prompt] = []
             for count in dict.fromkeys(named.values()):
                 parents = [prompt for prompt, own in named.items() if own == count]
-                evolution = grow(parents, evolutions=count, seed=seed, iteration=self.step)
+                evolution = evolve(parents, evolutions=count, seed=seed, iteration=self.step)
                 made += evolution.prompts
                 result.evolved.add(evolution)
             if made:

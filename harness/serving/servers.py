@@ -33,7 +33,7 @@ _TO_DIE_S = 30.0
 _ROUNDING = 1e-6
 
 
-class Policy(NamedTuple):
+class ServedPolicy(NamedTuple):
     """A stage's policy: its name in requests, and its checkpoint."""
 
     name: str
@@ -90,7 +90,7 @@ class Servers:
 
     @contextmanager
     def hold(
-        self, *roles: ServedRole, policy: Policy | None = None
+        self, *roles: ServedRole, policy: ServedPolicy | None = None
     ) -> Iterator[dict[ServedRole, str]]:
         """Serve the given roles within the block; yield their addresses."""
         held = self._start({role: self._wanted(role, policy) for role in roles})
@@ -102,10 +102,10 @@ class Servers:
                     raise each.program.died("in the middle") from error
             raise
 
-    def _wanted(self, role: ServedRole, policy: Policy | None) -> _Wanted:
+    def _wanted(self, role: ServedRole, policy: ServedPolicy | None) -> _Wanted:
         served = self._declared[role]
         if policy is None or role != "policy":
-            policy = Policy(str(served.name), self._find(str(served.model)))
+            policy = ServedPolicy(str(served.name), self._find(str(served.model)))
         own = served.model_dump(exclude={"engine", "model"})
         return here(served.engine), ServedCheckpoint(policy.folder, policy.name, **own)
 

@@ -53,9 +53,6 @@ class Missing(Strict):
         return cls(what=what, why=why, do=do)
 
 
-Settings = Mapping[str, Json]
-
-
 class Demand:
     """What stages need from outside: models, prompts, benchmarks, servers and endpoints."""
 
@@ -71,14 +68,14 @@ class Demand:
         self.models = dict.fromkeys(models.without_arguments(it)[0] for it in (*named, *own))
 
     @property
-    def pools(self) -> list[Settings]:
+    def pools(self) -> list[Mapping[str, Json]]:
         """The settings of stages that cut prompts from a pool, one for each cut."""
         cuts = ("source", "first", "count")
         found = [stage.settings for stage in self.stages if "pool" in stage.settings]
         return list({tuple(s[name] for name in cuts): s for s in found}.values())  # type: ignore[misc]
 
     @property
-    def benchmarks(self) -> dict[str, Settings]:
+    def benchmarks(self) -> dict[str, Mapping[str, Json]]:
         """The judging of each benchmark from outside this project, by its identity."""
         return {
             identity: stage.settings
@@ -188,7 +185,7 @@ def served_here(profile: Profile, role: ServedRole, model: str) -> Served | None
 def asked_by(stage: Stage) -> Iterator[tuple[ServedRole, str]]:
     s = stage.settings
     if "rewriting" in s:
-        yield "creator", str(cast(Settings, s["rewriting"])["model"])
+        yield "creator", str(cast(Mapping[str, Json], s["rewriting"])["model"])
     judge = str(s.get("judge", ""))
     if stage.kind in ("rate", "topics") and not files.has(judge):
         yield "scorer", judge
@@ -241,7 +238,7 @@ def _missing_model(model: str) -> Iterator[Missing]:
         yield Missing(what=f"model {name}", why="not on this machine", do=do)
 
 
-def _check_pool(profile: Profile, settings: Settings, *, by_rule: bool) -> None:
+def _check_pool(profile: Profile, settings: Mapping[str, Json], *, by_rule: bool) -> None:
     """Refuse a pool that is not here, is too small, or has prompts that rules cannot reward."""
     size = prompts.size_of(settings)
     if size is None:

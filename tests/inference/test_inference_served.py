@@ -13,7 +13,7 @@ from judge_stand_in import StandIn
 
 from harness.endpoint.access import model_of
 from harness.errors import HarnessError, UserError
-from harness.inference.request import Answered, Request, Sampling, seed_of
+from harness.inference.request import AnswersOf, Request, Sampling, seed_of
 from harness.inference.served import CompletionsEngine
 from harness.inference.solver import Solver, Start, started
 from harness.models.policy import Completion
@@ -214,11 +214,11 @@ def test_what_refuses_a_key_or_a_prompt_is_quoted_without_the_key(
     assert "sk-solver" not in str(caught.value)
 
 
-def asked_at(url: str, key_variable: str | None = None) -> Answered:
+def asked_at(url: str, key_variable: str | None = None) -> AnswersOf:
     """Have an endpoint answer one prompt once."""
     words: Any = Words()
     engine = CompletionsEngine(url, "m", words, concurrency=1, no_cut=0, key_variable=key_variable)
-    found: Answered = {}
+    found: AnswersOf = {}
     asked = [Request(0, (2, 3), (11,), room=4)]
     engine.generate(asked, Sampling(0.0, 1.0, (1,)), found.update)
     return found

@@ -348,13 +348,13 @@ def streamed(name: str, seed: int = 0, *, n_new: int = 0, shuffled: bool = False
     pool = Pool(prompts(24), 24)
     chosen: Selector = SELECTORS.load(name).made({}, Sizes(4, 24, n_new))
     chosen = Shuffled(chosen) if shuffled else chosen
-    grow = partial(evolve, creator=Writer(), retries=0, chained=False) if n_new else None
+    bound = partial(evolve, creator=Writer(), retries=0, chained=False) if n_new else None
 
     def embed(some: Sequence[Prompt]) -> Any:
         return np.array([[1.0, len(p.prompt) / 10] for p in some])
 
     return PromptStream(
-        chosen, pool, seed, minibatch=4, rollouts=6, grow=grow, n_new=n_new, embed=embed
+        chosen, pool, seed, minibatch=4, rollouts=6, evolve=bound, n_new=n_new, embed=embed
     )
 
 

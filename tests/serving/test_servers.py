@@ -11,7 +11,7 @@ from toy_servers import declared, served
 
 from harness.errors import HarnessError, UserError
 from harness.registry.serving import Serving
-from harness.serving.servers import Policy, Servers
+from harness.serving.servers import ServedPolicy, Servers
 
 pytestmark = pytest.mark.usefixtures("starts")
 
@@ -87,7 +87,7 @@ def test_a_policy_is_served_anew_for_each_checkpoint(starts: Path, logs: Path) -
     policy = Serving(policy=served(model=None))
     with serve(policy, logs) as servers:
         for name in ("base", "trained"):
-            with servers.hold("policy", policy=Policy(name, logs)) as at:
+            with servers.hold("policy", policy=ServedPolicy(name, logs)) as at:
                 assert name.encode() in urlopen(f"{at['policy']}/models").read()
                 assert set(processes(starts)) == {name}
 

@@ -85,7 +85,7 @@ def topic_of(task: Task) -> int:
     return max(own, key=own.count)
 
 
-Turn = tuple[str, str]
+Exchange = tuple[str, str]
 """One exchange: the user's prompt and the model's answer."""
 
 DEPTHS = (0.40, 0.32, 0.18, 0.10)
@@ -115,7 +115,7 @@ def word(task: Task, rng: random.Random) -> str:
     )
 
 
-def contains(rng: random.Random, shortest: int = 3, longest: int = 6) -> Turn:
+def contains(rng: random.Random, shortest: int = 3, longest: int = 6) -> Exchange:
     """Ask whether an item is in a list; with probability 0.5 it is drawn from the list."""
     items, probe = lang.draw_items(rng, shortest, longest), rng.choice(lang.ITEMS)
     if rng.random() < 0.5:
@@ -124,35 +124,35 @@ def contains(rng: random.Random, shortest: int = 3, longest: int = 6) -> Turn:
     return prompt, "yes" if probe in items else "no"
 
 
-def count(rng: random.Random, shortest: int = 2, longest: int = 6) -> Turn:
+def count(rng: random.Random, shortest: int = 2, longest: int = 6) -> Exchange:
     """Ask how many items a list has (at most nine, because a number is one digit)."""
     items = lang.draw_items(rng, shortest, longest)
     return f"how many items has {lang.write_list(items)}", str(len(items))
 
 
-def third(rng: random.Random, shortest: int = 3, longest: int = 6) -> Turn:
+def third(rng: random.Random, shortest: int = 3, longest: int = 6) -> Exchange:
     items = lang.draw_items(rng, shortest, longest)
     return f"which item is third in {lang.write_list(items)}", items[2]
 
 
-def larger(rng: random.Random) -> Turn:
+def larger(rng: random.Random) -> Exchange:
     a, b = rng.sample(lang.DIGITS, 2)
     return f"which is larger : {a} or {b}", max(a, b)
 
 
-def sum_of(rng: random.Random) -> Turn:
+def sum_of(rng: random.Random) -> Exchange:
     """Ask for a sum of two digits that is itself one digit."""
     a = rng.randrange(10)
     b = rng.randrange(10 - a)
     return f"how many make {a} plus {b}", str(a + b)
 
 
-def before(rng: random.Random) -> Turn:
+def before(rng: random.Random) -> Exchange:
     a, b = rng.sample(lang.ITEMS, 2)
     return f"which comes earlier : {a} or {b}", min(a, b, key=lang.ITEMS.index)
 
 
-TASKS: dict[str, Callable[[random.Random], Turn]] = {
+TASKS: dict[str, Callable[[random.Random], Exchange]] = {
     "musr_ta": contains,
     "tqa_gen": count,
     "wmdp": third,
@@ -164,7 +164,7 @@ TASKS: dict[str, Callable[[random.Random], Turn]] = {
 
 # Demonstrated lists have at most six items, and the questions use longer ones. Counting is limited
 # to nine, so it starts at five; lengths five and six were demonstrated on other lists.
-QUESTIONS: dict[str, tuple[int, Callable[[random.Random], Turn]]] = {
+QUESTIONS: dict[str, tuple[int, Callable[[random.Random], Exchange]]] = {
     "musr_ta": (200, functools.partial(contains, shortest=7, longest=12)),
     "tqa_gen": (200, functools.partial(count, shortest=5, longest=9)),
     "wmdp": (200, functools.partial(third, shortest=7, longest=12)),

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from harness.worlds.embedded import language as lang
-from harness.worlds.embedded.texts import Turn
+from harness.worlds.embedded.texts import Exchange
 
 if TYPE_CHECKING:
     import torch
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 IGNORED = -100  # label of tokens without loss
 
 
-def encode(turns: list[Turn], ids: dict[str, int]) -> tuple[list[int], list[int]]:
+def encode(turns: list[Exchange], ids: dict[str, int]) -> tuple[list[int], list[int]]:
     """Return token ids and labels of a conversation; labels ignore all but the model's turns."""
     tokens, labels = [ids[lang.BOS]], [IGNORED]
     for prompt, answer in turns:

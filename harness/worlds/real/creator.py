@@ -26,7 +26,7 @@ from harness.endpoint.client import PATIENCE, Done, ServedModel, work_through
 from harness.endpoint.errors import UnansweredError
 from harness.endpoint.request import ChatRequest, Message
 from harness.errors import HarnessError
-from harness.eva.evolving import Evolution, Grow, MapFn, NoReplyError, Prompt, Rewrite
+from harness.eva.evolving import Evolution, EvolveOne, MapFn, NoReplyError, Prompt, Rewrite
 from harness.registry.documents import read_yaml
 
 if TYPE_CHECKING:
@@ -148,8 +148,8 @@ def replied(generator: EndpointGenerator, message: str, rng: np.random.Generator
 def at_once(served: ServedModel, done: Done | None = None) -> MapFn:
     """Return a function that evolves many prompts concurrently, each querying a model."""
 
-    def over(grow: Grow, prompts: Sequence[Prompt]) -> list[Evolution]:
-        outcomes = work_through(prompts, grow, served, done or (lambda count, total: None))
+    def over(evolve_one: EvolveOne, prompts: Sequence[Prompt]) -> list[Evolution]:
+        outcomes = work_through(prompts, evolve_one, served, done or (lambda count, total: None))
         grown = [outcome.result for outcome in outcomes]
         if None in grown:
             raise HarnessError(f"evolving a prompt gave no result: {outcomes[grown.index(None)]}")

@@ -10,7 +10,7 @@ from transformers import PreTrainedTokenizerBase
 
 from harness.models.loading import load_tokenizer
 from harness.worlds.embedded.language import END, build_tokenizer, words
-from harness.worlds.embedded.texts import Turn
+from harness.worlds.embedded.texts import Exchange
 from harness.worlds.embedded.training import IGNORED, encode
 
 torch.set_num_threads(1)
@@ -28,12 +28,12 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> PreTrainedTokenizerBa
     return load_tokenizer(folder)
 
 
-def demonstrations(count: int) -> list[list[Turn]]:
+def demonstrations(count: int) -> list[list[Exchange]]:
     rng = random.Random("tokenizer tests")
     return [demonstrate(rng, Mix()) for _ in range(count)]
 
 
-def as_messages(turns: list[Turn]) -> list[dict[str, str]]:
+def as_messages(turns: list[Exchange]) -> list[dict[str, str]]:
     return [
         message
         for prompt, answer in turns

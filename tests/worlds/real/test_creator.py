@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.endpoint.request import Message
-from harness.eva.evolving import Evolution, Grow, Prompt, Rewrite, evolve
+from harness.eva.evolving import Evolution, EvolveOne, Prompt, Rewrite, evolve
 from harness.worlds.real.creator import (
     CUT,
     REFUSED,
@@ -123,7 +123,7 @@ def numbered(message: str, sample: int) -> str:
 
 
 def evolved(
-    names: Sequence[str], over: Callable[[Grow, Sequence[Prompt]], object] = map
+    names: Sequence[str], over: Callable[[EvolveOne, Sequence[Prompt]], object] = map
 ) -> Evolution:
     prompts = [Prompt(name, f"What is {name} good for?") for name in names]
     creator = ModelCreator(Writer(numbered), PLAIN)
@@ -155,14 +155,14 @@ def test_an_unusable_rewrite_is_tried_again_with_another_sample_and_the_lineage_
 def test_many_chains_at_once_give_what_they_give_one_after_the_other() -> None:
     """Threads that finish in reverse: each waits for the one after it."""
 
-    def backwards(grow: Grow, prompts: Sequence[Prompt]) -> list[Evolution]:
+    def backwards(evolve_one: EvolveOne, prompts: Sequence[Prompt]) -> list[Evolution]:
         done = [threading.Event() for _ in range(len(prompts) + 1)]
         found: dict[int, Evolution] = {}
         done[-1].set()
 
         def work(place: int) -> None:
             done[place + 1].wait(30)
-            found[place] = grow(prompts[place])
+            found[place] = evolve_one(prompts[place])
             done[place].set()
 
         threads = [threading.Thread(target=work, args=(i,)) for i in range(len(prompts))]
