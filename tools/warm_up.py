@@ -16,9 +16,9 @@ What is learned is written as adapters of low rank. The file that the harness sh
 
 from __future__ import annotations
 
+import argparse
 import random
-import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -201,12 +201,15 @@ def train_adapters(policy: Path, pairs: Iterable[tuple[str, str]], lora: Lora, o
     save_file({name: value.to(torch.bfloat16).contiguous() for name, value in learned.items()}, out)
 
 
-def main(out: Path) -> None:
+def main(argv: Sequence[str] | None = None) -> None:
     """Write the adapters, after 113 steps on the demonstrations."""
+    parser = argparse.ArgumentParser(description="Make the adapters of the warm-up; ten minutes.")
+    parser.add_argument("file", type=Path, help="gets the adapters, as safetensors")
+    asked = parser.parse_args(argv)
     policy = folder(warmed_up=False)
     pairs = demonstrations(short_texts(policy), DEMONSTRATIONS)
-    train_adapters(policy, pairs, Lora(rank=RANK, alpha=RANK, targets=MODULES), out)
+    train_adapters(policy, pairs, Lora(rank=RANK, alpha=RANK, targets=MODULES), asked.file)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main()

@@ -7,7 +7,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from tiny_gemma import build_tiny_gemma
-from warm_up import demonstrate, demonstrations, train_adapters
+from warm_up import demonstrate, demonstrations, main, train_adapters
 
 from harness.models.loading import load_model
 from harness.registry.training import Lora
@@ -65,3 +65,9 @@ def test_the_factors_of_the_named_layers_are_written(tmp_path: Path) -> None:
         assert first.dtype == second.dtype == torch.bfloat16
         assert (second @ first).shape == weight.shape
         assert second.abs().max() > 0
+
+
+@pytest.mark.parametrize("asked", [["--help"], ["one.safetensors", "two.safetensors"]])
+def test_nothing_is_trained_unless_one_file_is_named(asked: list[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(asked)
