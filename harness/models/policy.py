@@ -107,6 +107,32 @@ def generate(
     return completions
 
 
+def complete_line(
+    policy: Path, text: str, *, temperature: float, max_new_tokens: int, seed: int
+) -> str:
+    """Continue a plain text, without a chat template, to the end of its line.
+
+    The global random state is neither used nor changed.
+    """
+    checkpoint = load_policy(policy)
+    tokenizer, device = checkpoint.tokenizer, checkpoint.model.device
+    ids = tokenizer(text, return_tensors="pt").input_ids.to(device)
+    line_ends = tokenizer.encode("\n", add_special_tokens=False)
+    draws = np.random.default_rng(seed).random((1, max_new_tokens))
+    [tokens] = decode(
+        checkpoint.model,
+        ids,
+        torch.ones_like(ids),
+        n=1,
+        max_new_tokens=max_new_tokens,
+        stops={*stop_token_ids(tokenizer), *line_ends},
+        temperature=temperature,
+        top_p=1.0,
+        uniforms=torch.from_numpy(draws).to(device),
+    )
+    return text_of(tokenizer, tokens).partition("\n")[0].strip()
+
+
 def completion_of(
     tokenizer: PreTrainedTokenizerBase, tokens: Sequence[int], stops: Collection[int]
 ) -> Completion:

@@ -1,5 +1,6 @@
 """Laws of sampling completions from a policy."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,14 @@ import torch
 from tiny_gemma import build_tiny_gemma
 
 from harness.models.loading import tokenize
-from harness.models.policy import Completion, RoomyLayer, generate, load_policy, next_tokens
+from harness.models.policy import (
+    Completion,
+    RoomyLayer,
+    complete_line,
+    generate,
+    load_policy,
+    next_tokens,
+)
 
 TEXTS = ["a b c", "d", "e f g h i j k l", "m n", "a b c d e f"]
 CONVERSATIONS = [[{"role": "user", "content": text}] for text in TEXTS]
@@ -45,6 +53,29 @@ def test_greedy_decoding_equals_transformers_generate(
         assert ours == [Completion(text, until_stop)] * 3
         lengths.add(until_stop)
     assert len(lengths) > 1, "the test needs completions of several lengths"
+
+
+def test_a_plain_text_is_continued_to_the_end_of_its_line(tmp_path: Path) -> None:
+    """Of twelve texts, each is continued as by transformers. With seed 5 some of the lines end."""
+    path = build_tiny_gemma(tmp_path, seed=5)
+    file = path / "tokenizer.json"
+    words = json.loads(file.read_text())
+    end = words["model"]["vocab"]["\n"] = words["model"]["vocab"].pop("p")
+    words["pre_tokenizer"] = {
+        "type": "Split", "pattern": {"String": " "}, "behavior": "Removed", "invert": False
+    }  # fmt: skip
+    file.write_text(json.dumps(words))
+    policy, ended = load_policy(path), 0
+    for word in "abcdefghijkl":
+        ids = policy.tokenizer(f"{word} b", return_tensors="pt").input_ids
+        output = policy.model.generate(
+            ids, max_new_tokens=12, do_sample=False, eos_token_id=[1, 5, end]
+        )[0, ids.shape[1] :].tolist()
+        ended += output[-1] == end
+        line = policy.tokenizer.decode(output, skip_special_tokens=True).strip()
+        own = complete_line(path, f"{word} b", temperature=0, max_new_tokens=12, seed=0)
+        assert own == line
+    assert 0 < ended < 12
 
 
 def test_one_sampled_token_follows_the_models_distribution(policy_path: Path) -> None:

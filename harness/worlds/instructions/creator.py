@@ -153,14 +153,26 @@ class RuleCreator:
 
 ASK = """Here are requests, each with a variation that asks for something a little different.
 
-Request: Write a joke about the full moon. Use only lowercase letters.
-Variation: Write a short story about a lost dog. Use only lowercase letters. Do not use any commas.
+Request: Say what can go wrong with robots. \
+Write it as 5 bullet points that begin with an asterisk, one to a line. Write 30 words or more.
+Variation: Say what can go wrong with robots. Use 2 paragraphs with *** between them. \
+Write 30 words or more.
 
-Request: Describe a rusty key. Use at most 30 words.
-Variation: Describe a blue door. Use at most 20 words.
+Request: Write a short scene about a mountain hike. Ask the reader at least 3 questions.
+Variation: Write a short scene about a mountain hike. Write it without a single comma.
+
+Request: Write a song for a friend about a forest fire. Use the word "little" at least twice.
+Variation: Write a diary entry for a beginner about a forest fire. \
+Use the word "little" at least twice.
+
+Request: Write an email for your neighbors about an office printer. \
+Put 1 or more phrases between asterisks, such as *this part*.
+Variation: Write an email for your neighbors about a friendly dragon. \
+Give it a title in double angle brackets, such as <<title>>.
 
 Request: {prompt}
 Variation:"""
+"""A plain text to continue: asked in a chat, the policy answers a request and never varies it."""
 
 NEW_TOKENS = 64
 
@@ -172,21 +184,15 @@ class PolicyCreator:
     policy: Path
 
     def rewrite(self, prompt: str, rng: np.random.Generator) -> Rewrite:
-        from harness.models.policy import generate
+        from harness.models.policy import complete_line
 
-        asked = [{"role": "user", "content": ASK.format(prompt=prompt)}]
-        [[answer]] = generate(
+        text = complete_line(
             self.policy,
-            [asked],
-            n=1,
-            temperature=0.9,
-            top_p=1.0,
+            ASK.format(prompt=prompt),
+            temperature=0.7,
             max_new_tokens=NEW_TOKENS,
-            batch_size=1,
             seed=int(rng.integers(2**31)),
         )
-        lines = [line.strip() for line in answer.text.splitlines() if line.strip()]
-        text = lines[0].removeprefix("Variation:").strip() if lines else ""
         return _judged(text, prompt, BY_POLICY)
 
 

@@ -2,6 +2,7 @@
 
 import random
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from harness.eva.evolving import Prompt, Rewrite, evolve
 from harness.models import policy
 from harness.worlds.instructions.creator import (
+    ASK,
     BY_POLICY,
     METHODS,
     NEW_TOKENS,
@@ -195,25 +197,17 @@ def test_prompts_of_other_parts_are_not_usable() -> None:
 def test_what_the_policy_writes_is_counted_by_why_it_is_unusable(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Of five answers in turn the first line counts; two are usable."""
+    """Of five lines in turn two are usable."""
     parent, first, second = prompts("prompts", 3)
-    written = iter(
-        [
-            f"{first}\n\nRequest: Write a joke.",
-            f"\n  Variation: {second}  \nmore",
-            f" {parent}",
-            "Write a poem about love.",
-            "",
-        ]
-    )
-    asked: list[tuple[Any, dict[str, Any]]] = []
+    written = iter([first, second, parent, "Write a poem about love.", ""])
+    asked: list[tuple[str, dict[str, Any]]] = []
 
-    def generate(folder: Path, conversations: Any, **sampling: Any) -> Any:
-        asked.append((conversations, sampling))
+    def complete_line(folder: Path, text: str, **sampling: Any) -> str:
+        asked.append((text, sampling))
         assert folder == Path("policy")
-        return [[policy.Completion(next(written), 3)]]
+        return next(written)
 
-    monkeypatch.setattr(policy, "generate", generate)
+    monkeypatch.setattr(policy, "complete_line", complete_line)
     creator = PolicyCreator(Path("policy"))
     roots = [Prompt(f"p{i}", parent) for i in range(5)]
     done = evolve(roots, creator, evolutions=1, retries=0, seed=0)
@@ -225,8 +219,18 @@ def test_what_the_policy_writes_is_counted_by_why_it_is_unusable(
         "Write a poem about love.",
         "",
     ]
-    for conversations, sampling in asked:
-        [[message]] = conversations
-        assert message["content"].endswith(f"Request: {parent}\nVariation:")
+    for text, sampling in asked:
+        assert text.endswith(f"Request: {parent}\nVariation:")
         assert sampling["max_new_tokens"] == NEW_TOKENS
     assert len({sampling["seed"] for _, sampling in asked}) == 5
+
+
+def test_the_examples_of_rewriting_that_the_policy_sees_are_usable() -> None:
+    """Or else it could only copy what cannot be read back."""
+    lines = [line.partition(": ") for line in ASK.splitlines()]
+    pairs = [(request[2], variation[2]) for request, variation in pairwise(lines)
+             if request[0] == "Request" and variation[0] == "Variation"]  # fmt: skip
+    assert len(pairs) == 4
+    for request, variation in pairs:
+        assert why_unusable(variation, request) is None
+        assert why_unusable(request, variation) is None
