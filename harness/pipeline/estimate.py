@@ -13,7 +13,6 @@ from typing import Any, cast
 
 from harness.endpoint.access import price_of
 from harness.eva.informativeness import selected_count
-from harness.extensions import benchmark_name
 from harness.pipeline.algorithm import rollouts_used
 from harness.pipeline.factory import KINDS, runs_a_model
 from harness.registry.profile import Profile
@@ -22,8 +21,10 @@ from harness.runtime import Plan, Store
 from harness.runtime.files import StoreError
 from harness.runtime.stage import Stage
 from harness.strict import Strict
+from harness.worlds import DOWNSTREAM, World
+from harness.worlds.lookup import world_of
 from harness.worlds.needs import asked_by, served_here
-from harness.worlds.real.benchmarks import class_of
+from harness.worlds.real.benchmarks import class_of, is_benchmark
 
 TOKENS: Mapping[ServedRole, tuple[int, int]] = {
     "policy": (195, 450),
@@ -56,10 +57,11 @@ class PaidRequests(Strict):
 def requests_of(profile: Profile, stages: Iterable[Stage]) -> list[PaidRequests]:
     """Return the requests of some stages to models that the harness does not serve itself."""
     counts: dict[tuple[ServedRole, str], float] = {}
+    world = world_of(profile)
     for stage in stages:
         for role, model in asked_by(stage):
             if served_here(profile, role, model) is None:
-                number = _requests(profile, stage)
+                number = _requests(world, stage)
                 counts[role, model] = counts.get((role, model), 0.0) + number
     found = []
     for (role, model), number in counts.items():
@@ -76,7 +78,7 @@ def requests_of(profile: Profile, stages: Iterable[Stage]) -> list[PaidRequests]
     return found
 
 
-def _requests(profile: Profile, stage: Stage) -> float:
+def _requests(world: World, stage: Stage) -> float:
     s = cast(Mapping[str, Any], stage.settings)
     match stage.kind:
         case "rate":
@@ -86,15 +88,25 @@ def _requests(profile: Profile, stage: Stage) -> float:
         case "online":
             return (1 + RETRIED) * _steps(stage) * _rewrites(s["online"])
         case "judge" | "answer":
-            benchmark = class_of(s["benchmark"])
-            items = next(
-                it.items
-                for name, it in profile.benchmarks.items()
-                if benchmark_name(name) == benchmark.name
+            identity = str(s["benchmark"])
+            name, declared = next(
+                (name, it)
+                for name, it in world.profile.benchmarks.items()
+                if not it.of_prompts and _place(world.benchmark(name)) == _place(identity)
             )
-            each = benchmark.verdicts if stage.kind == "judge" else benchmark.turns
-            return each * cast(int, items)
+            # Table 9's tasks have questions of their own; other scores share the answers.
+            total = sum if name == DOWNSTREAM else max
+            items = total(map(declared.items_of, declared.columns))
+            if not is_benchmark(identity):
+                return items
+            kind = class_of(identity)
+            return items * (kind.verdicts if stage.kind == "judge" else kind.turns)
     return prompts_of(stage) * int(s.get("n", 1))
+
+
+def _place(identity: str) -> str:
+    """Return a benchmark's identity without the digest of its files."""
+    return identity.partition("@")[0]
 
 
 def _rewrites(online: Mapping[str, Any]) -> float:

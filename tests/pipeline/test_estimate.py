@@ -13,6 +13,7 @@ from harness.registry.profile import Profile, load_profiles
 from harness.registry.recipe import Recipe
 from harness.runtime import Plan, Store
 from harness.runtime.stage import Stage
+from harness.worlds.lookup import world_of
 from harness.worlds.real.scoring import topic_settings
 
 pytestmark = pytest.mark.usefixtures("list_prices")
@@ -64,6 +65,33 @@ def test_the_judge_reads_every_item_and_the_scorer_every_prompt(
     (prompts, *_) = of_kind(Plan(rated.inputs.values()), "prompts")
     topics = Stage("topics", 1, topic_settings(scorer[1]), {"prompts": prompts})
     assert counted(paper, rated, topics) == {scorer: 30_000}
+
+
+@pytest.mark.parametrize(
+    ("name", "requests"),
+    [("micro", {"arena_hard": 2000, "downstream": 945}), ("laptop", {"held_out": 600})],
+)
+def test_an_endpoint_answers_the_benchmarks_of_our_own_worlds(
+    name: str, requests: dict[str, int]
+) -> None:
+    """Downstream tasks have questions of their own; a guard reads 100 of `held_out`'s 600."""
+    profile = load_profiles()[name].model_copy(update={"engine": "endpoint"})
+    judges = chain(Planner(world_of(profile)), "human").judges
+    for benchmark, number in requests.items():
+        answers = judges[benchmark].inputs["answers"]
+        assert list(counted(profile, answers).values()) == [number]
+
+
+def test_a_judge_reads_as_many_items_as_the_score_that_has_most(paper: Profile) -> None:
+    declared = paper.benchmarks["arena_hard"]
+    items = dict.fromkeys(declared.columns, 500)
+    benchmarks = {
+        **paper.benchmarks,
+        "arena_hard": declared.model_copy(update={"items": items | {declared.columns[-1]: 100}}),
+    }
+    profile = paper.model_copy(update={"benchmarks": benchmarks})
+    judge = chain(Planner(NamedWorld(profile)), "human").judges["arena_hard"]
+    assert list(counted(profile, judge).values()) == [1000]
 
 
 def test_online_the_creator_is_asked_at_most_as_during_mix_up(
