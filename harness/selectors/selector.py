@@ -13,9 +13,10 @@ All randomness comes from the context's generator, which is seeded by seed, step
 same state gives the same result. `state_dict` returns the state to carry between steps, as JSON.
 
 A selector sees rewards through a `View`: `raw`, unchanged; `beat`, 1 if a reward is above the
-median of recent rewards, else 0; `rank`, the fraction of recent rewards below it, counting ties as
-half. Methods whose papers assume 0/1 rewards need one of the last two (ours); both compare across
-all prompts, so an easy prompt has many successes and a hard one few.
+median of recent rewards, or equals a median that is the largest of them, else 0; `rank`, the
+fraction of recent rewards below it, counting ties as half. Methods whose papers assume 0/1 rewards
+need one of the last two (ours); both compare across all prompts, so an easy prompt has many
+successes and a hard one few.
 
 Source: ours; each method cites its own source.
 """
@@ -65,7 +66,10 @@ class View:
             return array
         lately = np.sort(np.array(self.lately))
         if self.seen == "beat":
-            return np.asarray(array > np.median(lately), dtype=float)
+            middle = np.median(lately)
+            # Where most rewards are the largest, as by rule, only the largest are successes.
+            tied = lately[0] < middle == lately[-1]
+            return np.asarray(array >= middle if tied else array > middle, dtype=float)
         below = np.searchsorted(lately, array, "left") + np.searchsorted(lately, array, "right")
         return np.asarray(below / (2 * len(lately)))
 

@@ -103,6 +103,14 @@ def test_to_beat_is_to_lie_above_the_median_of_what_was_seen() -> None:
     assert View("raw")([3.0]).tolist() == [3.0]
 
 
+def test_the_largest_reward_beats_a_median_that_equals_it_unless_all_are_equal() -> None:
+    mostly_right, all_right = View("beat"), View("beat")
+    mostly_right.take([1, 0, 1, 0.5, 1])
+    assert mostly_right([1.0, 0.5, 0.0]).tolist() == [1, 0, 0]
+    all_right.take([1, 1, 1])
+    assert all_right([1.0]).tolist() == [0]
+
+
 def test_uniform_draws_evenly_and_another_stream_draws_otherwise() -> None:
     pool, drawn = Pool(prompts(10), 0), Uniform().propose
     said = drawn(pool, 4, asked(1))
