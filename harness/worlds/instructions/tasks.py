@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from harness.errors import HarnessError, UserError
-from harness.registry.profile import INSTRUCTIONS
+from harness.registry.profile import INSTRUCTIONS, BenchmarkSettings
 from harness.worlds.instructions.kinds import (
     KINDS,
     NEW,
@@ -201,8 +201,14 @@ def prompts(part: str, count: int) -> tuple[str, ...]:
 
 JUDGE = f"{VERSION}/rules"
 
-BENCHMARKS = {"held_out": "if", "new_kinds": "if_new"}
-"""Benchmarks, each with the prefix of its scores."""
+BENCHMARKS = {
+    "held_out": {what: f"if_{what}" for what in ("strict", "soft", "len", "distinct", "logp")},
+    "new_kinds": {what: f"if_new_{what}" for what in ("strict", "soft")},
+}
+"""Benchmarks, each with its scores by what they measure."""
+
+GUARDED = 100
+"""Answers whose log-probability under the base policy is measured."""
 
 
 def has(identity: str) -> bool:
@@ -232,11 +238,24 @@ def texts_of(identity: str) -> tuple[str, ...]:
     return prompts(part, int(count))
 
 
-def benchmark_identity(name: str, items: int) -> str:
-    """Return a benchmark's identity by its name in a profile."""
+def benchmark_identity(name: str, declared: BenchmarkSettings) -> str:
+    """Return a benchmark's identity by its name and settings in a profile."""
     if name not in BENCHMARKS:
         raise UserError(
             f"the judge `{INSTRUCTIONS}` knows no benchmark `{name}`; call it one of "
             f"{', '.join(BENCHMARKS)}"
         )
+    known, setting = BENCHMARKS[name].values(), f"benchmarks.{name}"
+    items = max(map(declared.items_of, declared.columns))
+    for score in declared.columns:
+        if score not in known:
+            raise UserError(
+                f"{name} yields no score `{score}`; let `{setting}.columns` be among "
+                f"{', '.join(known)}"
+            )
+        measured = min(items, GUARDED) if score == "if_logp" else items
+        if declared.items_of(score) != measured:
+            raise UserError(
+                f"`{score}` is measured on {measured} answers; correct `{setting}.items`"
+            )
     return identity_of(name, items)

@@ -30,6 +30,7 @@ from harness.worlds.instructions.kinds import KINDS
 from harness.worlds.instructions.rules import distinct_words, is_text, share_followed, task_of
 from harness.worlds.instructions.tasks import (
     BENCHMARKS,
+    GUARDED,
     JUDGE,
     VERSION,
     identity_of,
@@ -44,9 +45,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from harness.endpoint.client import Done
-
-GUARDED = 100
-"""Answers whose log-probability under the base policy is measured."""
 
 
 class Prompts(worlds.Prompts):
@@ -129,15 +127,14 @@ class InstructionsRuntime(HubRuntime):
         judgments, scores = stage_io.Rows(), stage_io.Rows()
 
         def add(row: Mapping[str, Any], what: str, value: float) -> None:
-            column = f"{BENCHMARKS[name]}_{what}"
-            scores.append({"prompt_id": row["prompt_id"], "column": column, "value": value})
+            if (column := BENCHMARKS[name].get(what)) is not None:
+                scores.append({"prompt_id": row["prompt_id"], "column": column, "value": value})
 
         for row in rows:
             judgment, values = _judged(row, asked[row["prompt_id"]])
             judgments.append(judgment)
             for what, value in values.items():
-                if name == "held_out" or what in ("strict", "soft"):
-                    add(row, what, value)
+                add(row, what, value)
         if "base" in ctx.settings:
             logps = log_probabilities(resolve(str(ctx.settings["base"])), rows[:GUARDED])
             for row, value in zip(rows, logps, strict=False):

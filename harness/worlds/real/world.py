@@ -167,7 +167,7 @@ class HubWorld(World):
 def _benchmark_of(profile: Profile, name: str) -> str:
     declared = profile.benchmarks[name]
     if declared.judge == INSTRUCTIONS:
-        return instructions.benchmark_identity(name, declared.items_of(declared.columns[0]))
+        return instructions.benchmark_identity(name, declared)
     return benchmarks.benchmark_identity(name, declared)
 
 

@@ -15,7 +15,7 @@ import harness
 from harness.errors import HarnessError, UserError
 from harness.models.loading import tokenize
 from harness.models.policy import load_policy
-from harness.registry.profile import Profile
+from harness.registry.profile import BenchmarkSettings, Profile
 from harness.worlds import NO_TOPIC, stage_io
 from harness.worlds.instructions import tasks, world
 from harness.worlds.instructions.creator import BY_POLICY, METHODS
@@ -143,10 +143,40 @@ def test_off_target_prompts_are_numbered_after_the_pool() -> None:
     assert others == {at: texts[at] for at in others}
 
 
+def declared(items: Any, *columns: str) -> BenchmarkSettings:
+    said = {"temperature": 1.0, "top_p": 1.0, "max_new_tokens": 8, "judge": "instructions"}
+    return BenchmarkSettings.model_validate({**said, "items": items, "columns": columns})
+
+
 def test_an_unknown_benchmark_is_refused() -> None:
-    assert tasks.benchmark_identity("held_out", 9) == tasks.identity_of("held_out", 9)
+    nine = declared(9, "if_soft")
+    assert tasks.benchmark_identity("held_out", nine) == tasks.identity_of("held_out", 9)
     with pytest.raises(UserError, match="knows no benchmark `heldout`; call it one of held_out"):
-        tasks.benchmark_identity("heldout", 9)
+        tasks.benchmark_identity("heldout", nine)
+
+
+def test_a_benchmark_has_as_many_prompts_whatever_score_comes_first() -> None:
+    held_out = declared({"if_logp": 100, "if_soft": 600}, "if_logp", "if_soft")
+    assert tasks.benchmark_identity("held_out", held_out) == tasks.identity_of("held_out", 600)
+
+
+@pytest.mark.parametrize(
+    ("name", "of", "match"),
+    [
+        ("held_out", declared(600, "if_soft", "if_logp"), "`if_logp` is measured on 100 answers"),
+        (
+            "held_out",
+            declared({"if_soft": 9, "if_len": 5}, "if_soft", "if_len"),
+            "`if_len` is measured on 9 answers",
+        ),
+        ("new_kinds", declared(9, "if_new_soft", "if_len"), "new_kinds yields no score `if_len`"),
+    ],
+)
+def test_scores_that_are_not_measured_as_declared_are_refused(
+    name: str, of: BenchmarkSettings, match: str
+) -> None:
+    with pytest.raises(UserError, match=match):
+        tasks.benchmark_identity(name, of)
 
 
 POEM = "Write a short poem about {}"
