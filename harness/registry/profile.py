@@ -415,10 +415,13 @@ def lacking_rows(table: Table, profile: Profile) -> dict[str, str]:
 def roles_of(recipe: Recipe) -> list[RewardRole]:
     """Return the reward roles a recipe needs; none for the base model."""
     if recipe.is_online:
-        annotate = [recipe.reward_model]
-    else:
-        annotate = [recipe.reward_model_at(i) for i in range(1, len(recipe.chain) + 1)]
-    return [*annotate, *recipe.canonical().get("informativeness_reward_model", [])]
+        chosen = recipe.canonical().get("informativeness_reward_model", [])
+        return [recipe.reward_model, *chosen]
+    iterations = list(enumerate(recipe.chain, start=1))
+    # Even draws are planned with rewards, which they ignore.
+    chooses = [i for i, arm in iterations if arm in ("eva", "select") or recipe.pool is not None]
+    annotate = [recipe.reward_model_at(i) for i, _ in iterations]
+    return [*annotate, *map(recipe.informativeness_reward_model_at, chooses)]
 
 
 def _methods(recipe: Recipe, profile: Profile) -> list[str]:

@@ -103,6 +103,11 @@ def check_settings(sweep: Sweep, profile: Profile) -> None:
                 f"the sweep `{sweep.name}` measures `{objective.measure}`, which only the embedded "
                 f"world has; on `{profile.name}` take one of {', '.join(BY_REWARD)}"
             )
+    if not world_of(profile).has_validation_prompts and "pointwise" not in profile.reward_models:
+        raise UserError(
+            f"the sweep `{sweep.name}` compares answers by the reward model `pointwise`, which the "
+            f"profile `{profile.name}` does not have"
+        )
     settings = flattened(profile.model_dump(by_alias=True))
     known = [f"profile.{path}" for path in settings if path.partition(".")[0] in SEARCHABLE]
     for path in sweep.space:

@@ -172,6 +172,21 @@ def test_what_a_profile_lacks_is_named(micro: Profile) -> None:
     assert unsupported(Recipe(), [], bare) == []
 
 
+def test_an_even_draw_of_parents_needs_the_reward_model_it_is_planned_with(paper: Profile) -> None:
+    pairwise = paper.model_copy(
+        update={"reward_models": {"pairwise": paper.reward_models["pairwise"]}}
+    )
+    recipe = Recipe.model_validate(
+        {
+            "algorithm": "sppo",
+            "chain": ["human", "eva"],
+            "reward_model": "pairwise",
+            "creator": {"metric": "uniform"},
+        }
+    )
+    assert unsupported(recipe, [], pairwise) == ["`paper` has no reward model `pointwise`"]
+
+
 @pytest.mark.parametrize(
     ("recipe", "lacks"),
     [

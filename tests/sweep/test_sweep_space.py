@@ -136,6 +136,17 @@ def test_a_win_rate_by_reward_counts_prompts_and_half_of_ties(tmp_path: Path) ->
     assert objective_value("val_score", run, store) == 2.0
 
 
+def test_a_sweep_without_a_judge_needs_the_reward_model_that_compares() -> None:
+    paper = load_profiles()["paper"]
+    pairwise = {"pairwise": paper.reward_models["pairwise"]}
+    sweep = toy(
+        recipe={"algorithm": "sppo", "chain": ["human"], "reward_model": "pairwise"},
+        space={"recipe.size": choice(1, 2)},
+    )
+    with pytest.raises(UserError, match="the reward model `pointwise`, which the profile"):
+        shared_stages(sweep, paper.model_copy(update={"reward_models": pairwise}))
+
+
 @pytest.mark.parametrize("name", ["micro", "paper"])
 def test_the_online_sweep_can_be_planned_where_online_training_runs(name: str) -> None:
     sweep, profile = load_sweeps()["online-evolve"], load_profiles()[name]
