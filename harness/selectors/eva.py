@@ -187,6 +187,9 @@ class Eva(Parents):
     @classmethod
     def made(cls, options: Mapping[str, Any], sizes: Sizes) -> Eva:
         """Return eva for a league: the pool is D, and the buffer has the same capacity."""
+        for name in ("buffer", "minibatch", "n_new", "n_new_bootstrap"):
+            if name in options:
+                raise ValueError(f"`{name}` is the league's, the same for every selector")
         chosen: dict[str, Any] = {"buffer": 1.0, "minibatch": sizes.minibatch, **options}
         if sizes.n_new:
             chosen |= {"n_new": sizes.n_new, "n_new_bootstrap": max(1, sizes.n_new // 2)}

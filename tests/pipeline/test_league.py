@@ -162,3 +162,9 @@ def test_what_cannot_be_is_refused_before_anything_runs(
 ) -> None:
     with pytest.raises(UserError, match=words):
         planned(micro, "mopps", **league)
+
+
+@pytest.mark.parametrize("name", ["buffer", "minibatch", "n_new", "n_new_bootstrap"])
+def test_eva_has_the_sizes_of_the_league(micro: Profile, name: str) -> None:
+    with pytest.raises(UserError, match=f"`{name}` is the league's"):
+        planned(micro, "eva", options={name: 1})
