@@ -328,7 +328,9 @@ class PLR(Selector):
 class ACCEL(PLR):
     """Replays the highest-scoring prompts with probability `replay`, and edits them.
 
-    Edits are scored and displace the lowest-scoring prompts.
+    Edits are scored and displace the lowest-scoring prompts. What is edited is ours: the better
+    half of every mini-batch, as with other selectors. The released code edits only what it replays,
+    from the easiest levels, and takes no gradient on levels without a score.
 
     Source: Parker-Holder et al. 2022, arXiv 2203.01302; the released code for the numbers.
     """
