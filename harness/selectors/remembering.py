@@ -81,6 +81,8 @@ class CurES(_Believing):
     and the rollouts of a step are allocated in proportion to sqrt(p (1 - p)), which equals the
     paper's sigma if gradients of right and wrong answers have equal norm. Here an allocation is a
     whole number of groups of N rollouts, at least one (ours: a step trains on groups of one size).
+    So that some prompts get more than one, only `distinct` times as many are drawn as there are
+    groups (ours).
 
     Source: Zeng et al. 2025, arXiv 2510.01037 (4 rollouts, 10 steps); tau is ours, as we did not
     find the paper's.
@@ -235,6 +237,8 @@ class SEC(Selector):
     Their payoff is the size of RLOO's leave-one-out advantage A:
 
         category ~ softmax(Q / tau),      Q <- (1 - eta) Q + eta mean |A|
+
+    Q of a category that was not drawn stays; in the released code it decays toward 0.
 
     Source: Chen et al. 2025, arXiv 2505.14970; its released code for eta and tau.
     """

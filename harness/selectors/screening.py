@@ -226,7 +226,8 @@ class SFL(Selector):
     these with the highest learnability (as in LILO) forms the set.
 
     Source: Rutherford et al. 2024, arXiv 2408.15099; its released code for half a batch, 50 updates
-    and the best 1,000 of 5 x 5,000 (MiniGrid).
+    and the best 1,000 of 5 x 5,000 (MiniGrid). Half of the pool and its best quarter are ours: so
+    small a share of a small pool would hardly fill half a mini-batch.
     """
 
     remembers = ("learnable",)
