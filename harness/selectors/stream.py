@@ -32,7 +32,8 @@ MOST_PROPOSALS = 10
 """Maximum proposals per step (DAPO's released code); then the first dropped prompts fill it."""
 
 PROPOSE, SPAWN, AGAIN, JUDGE, OBSERVE, ENTER, EVICT = (), (1,), (4,), (5,), (6,), (7,), (8,)
-"""Seeds of the generators of a step's calls; 2 and 3 are used for rollouts."""
+"""Seeds of the generators of a step's calls. Rollouts draw their seeds from 2 and 4 (with a number,
+as AGAIN has, but of the call), so that numbers published stay as they are."""
 
 Embed = Callable[[Sequence[Prompt]], Floats]
 """Embeds prompts with the current policy; returns P x D numbers."""

@@ -80,6 +80,21 @@ def test_the_embedded_judge_of_prompts_reads_their_text(tmp_path: Path) -> None:
         run_stage(rate, tmp_path / "other", {"judge": "micro-3/oracle"}, inputs)
 
 
+@pytest.mark.parametrize(
+    ("name", "known"),
+    [("arena_hard", "oracle"), ("downstream", "exact_match"), ("prompt_judge", "rules")],
+)
+def test_a_judge_that_the_embedded_world_lacks_is_refused_when_planned(
+    name: str, known: str
+) -> None:
+    micro = PROFILES["micro"]
+    declared = micro.benchmarks[name].model_copy(update={"judge": "gpt-6-sol"})
+    world = world_of(micro.model_copy(update={"benchmarks": micro.benchmarks | {name: declared}}))
+    planned = world.rating if declared.of_prompts else world.judging
+    with pytest.raises(UserError, match=f"no such judge .*/gpt-6-sol`; use `{known}`"):
+        planned(name)
+
+
 def test_the_embedded_runtime_reads_what_settings_mean() -> None:
     runtime = runtime_of("micro-3/theta0@0")
     model = runtime.rewards(files.card().identity("rm_pointwise"), "one answer", "float32")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, cast
 
-from harness.errors import HarnessError
+from harness.errors import UserError
 from harness.eva.evolving import OwnCreator, own_method, plugin_settings
 from harness.extensions import BENCHMARKS
 from harness.registry.profile import WORLD, Profile
@@ -96,11 +96,15 @@ class EmbeddedWorld(World):
     def judging(self, name: str) -> Settings:
         judge = self.profile.benchmarks[name].judge
         if BENCHMARKS.added(name) is None:
-            return {"benchmark": self.benchmark(name), "judge": self.judge(judge)}
+            judge = self.judge(judge)
+            _check_judge(judge, oracle.EXACT_MATCH if name == DOWNSTREAM else oracle.JUDGE)
+            return {"benchmark": self.benchmark(name), "judge": judge}
         return benchmarks.judging_settings(self.benchmark(name), judge)
 
     def rating(self, name: str) -> Settings:
-        return {"judge": self.judge(self.profile.benchmarks[name].judge)}
+        judge = self.judge(self.profile.benchmarks[name].judge)
+        _check_judge(judge, oracle.RULES)
+        return {"judge": judge}
 
     def reward_model_accuracy(self, role: RewardRole) -> float | None:
         if self.profile.reward_models.get(role) != WORLD:
@@ -172,4 +176,4 @@ class EmbeddedRuntime(Runtime):
 
 def _check_judge(judge: str, expected: str) -> None:
     if judge.partition("/")[2] != expected:
-        raise HarnessError(f"the embedded world has no such judge `{judge}`; use `{expected}`")
+        raise UserError(f"the embedded world has no such judge `{judge}`; use `{expected}`")
