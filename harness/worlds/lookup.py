@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from harness.endpoint.access import model_of
+from harness.errors import UserError
 from harness.registry.profile import INSTRUCTIONS, WORLD, Profile
 from harness.registry.serving import Served, address
 from harness.runtime.files import held
@@ -52,6 +53,11 @@ STAGES = {
 def world_of(profile: Profile) -> World:
     """Return a profile's world; it chooses prompts and creator apart from the rest."""
     own = profile.policy == WORLD  # only it can read its prompts; `HubPrompts` refuses them
+    if own and INSTRUCTIONS in (profile.prompts.source, profile.creator.source):
+        raise UserError(
+            f"the policy of `{profile.name}` is the embedded world's, which has prompts and a "
+            f"creator of its own; take neither from `{INSTRUCTIONS}`"
+        )
     prompts: Prompts = HubPrompts(profile)
     if profile.prompts.source == INSTRUCTIONS:
         prompts = instructions.Prompts(profile)

@@ -95,6 +95,14 @@ def test_a_judge_that_the_embedded_world_lacks_is_refused_when_planned(
         planned(name)
 
 
+@pytest.mark.parametrize("part", ["prompts", "creator"])
+def test_the_embedded_policy_takes_nothing_of_the_instructions(part: str) -> None:
+    micro = PROFILES["micro"]
+    mixed = getattr(micro, part).model_copy(update={"source": "instructions"})
+    with pytest.raises(UserError, match="take neither from `instructions`"):
+        world_of(micro.model_copy(update={part: mixed}))
+
+
 def test_the_embedded_runtime_reads_what_settings_mean() -> None:
     runtime = runtime_of("micro-3/theta0@0")
     model = runtime.rewards(files.card().identity("rm_pointwise"), "one answer", "float32")
