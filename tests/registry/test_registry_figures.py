@@ -70,6 +70,10 @@ LINES = HEAD + "kind: iterations\ncolumn: ah_wr\npanels:\n  all:\n    eva: {1: t
             "`table4/eva-a_min` has 2 offline iterations and 3 are needed",
         ),
         (
+            REWARDS + "row: choosing/parents-oracle\niteration: 2\n",
+            "`choosing/parents-oracle` has no rewards to show: the oracle chooses its prompts",
+        ),
+        (
             REWARDS + "row: table1/rloo-eva-1x\niteration: 1\n",
             "`table1/rloo-eva-1x` has 0 offline iterations and 1 are needed",
         ),
