@@ -243,6 +243,15 @@ class _Step:
             both = {"base": before.pairs, "evolved": evolved_pairs}
             joined = self._stage("join", {"seed": self.seed}, both)
             return Iteration(joined, joined, self._train(None, joined))
+        if before.prompts.kind in ("select", "choose"):
+            left = creator.fraction
+            made = left * creator.evolutions * (1 if creator.parents is not None else left)
+            if left + min(made, creator.evolved_share) < 1:
+                raise UserError(
+                    f"`eva` after `select` has {left:.0%} of the prompts left and evolves "
+                    f"{made:.0%}, too few to mix as many as before: raise `creator.fraction`, or "
+                    "leave `select` out"
+                )
         mixed = self._stage(
             "mix",
             {

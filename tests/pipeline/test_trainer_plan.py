@@ -128,6 +128,18 @@ def evolving(planner: Planner, seed: int = 0, size: int = 1, **creator: object) 
     return planner.run("evolving", recipe, seed)
 
 
+def test_too_few_prompts_to_mix_after_a_selection_are_refused(planner: Planner) -> None:
+    """A quarter is left of all, and a quarter of that evolves into four each: half, not all.
+
+    Of six times as many parents, there are enough for 80% beside the quarter.
+    """
+    with pytest.raises(UserError, match="25% of the prompts left and evolves 25%, too few"):
+        chain(planner, "human", "select", "eva")
+    settings = Creator.model_validate({"metric": "uniform", "parents": 6})
+    recipe = Recipe(algorithm="dpo", chain=("human", "select", "eva"), creator=settings)
+    assert planner.run("parents", recipe, 0).iterations[-1].prompts.kind == "mix"
+
+
 def test_the_oracle_chooses_parents_by_what_the_policy_before_them_can_do(planner: Planner) -> None:
     """In place of the metric's choice, and of nothing else: no rewards are asked for."""
     run, uniform = evolving(planner, oracle="best"), evolving(planner)
