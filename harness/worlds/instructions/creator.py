@@ -1,10 +1,11 @@
 """Rewriting instruction prompts by rule, with the paper's operators.
 
 The operators are EvolInstruct's, read for prompts whose parts are known: *constraints* adds an
-instruction, *deepening* tightens one (five bullet points for four), *concretizing* gives the text a
-form or a reader, *reasoning* puts a neighboring kind in the place of one, and *breadth* asks for
-another subject and a neighboring kind. Quality's *loosening* makes one easier or leaves one out.
-Only subjects and kinds of the training prompts occur.
+instruction, *deepening* tightens one (five bullet points for four) or, if none can be tightened,
+does as *reasoning*, *concretizing* gives the text another form, *reasoning* puts a neighboring kind
+in the place of one, and *breadth* asks for another subject and a neighboring kind. Quality's
+*loosening* makes one easier, leaves one out or, if there is one only, changes the subject. Only
+subjects and kinds of the training prompts occur.
 
 `by_policy` lets the base policy itself write the rewrite; most of what it writes cannot be checked,
 which is counted.
