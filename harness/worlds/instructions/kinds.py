@@ -1,8 +1,10 @@
 """Kinds of instruction: how each is said, read back, checked, and made harder or easier.
 
 An instruction is a kind and a value: a number, a word or phrase, or nothing. Checks take any string
-and are exact: what they count is what the instruction says, and nothing is guessed. Text outside
-the instruction (Markdown, spaces at the ends) never decides.
+and are exact: what they count is what the instruction says, and nothing is guessed. Spaces at the
+ends never decide. Quotation marks and Markdown around an answer do not decide how it starts or
+ends, but other checks read them: asterisks around its quotation marks fail *quoted*, and quotation
+marks before the first bullet point or section fail *bullets* and *sections*.
 
 Two kinds of one *slot* (both say how an answer ends, say) cannot be followed together, nor can
 those in `CLASHES`; a prompt never has both.
@@ -36,7 +38,7 @@ class Kind:
         wordings: How it is said, with `{}` for the value and `{s}` for a plural's ending.
         check: Whether an answer, without surrounding whitespace, follows it.
         values: All values, from the easiest to the hardest if `graded`.
-        slot: Part of the answer that it decides; None if it is compatible with all others.
+        slot: Part of the answer that it decides; None if only `CLASHES` keep it from others.
         family: Kinds of one family are neighbors of each other.
         new: Whether training never sees it.
     """
