@@ -184,10 +184,11 @@ def _scored(planner: Planner, run: Run) -> Run:
 
 
 def _shortened(recipe: Recipe, after: int) -> Recipe:
-    """Truncate a recipe; its stages are a prefix of the full recipe's."""
+    """Truncate a recipe, within its first pass; its stages are a prefix of the full recipe's."""
     if recipe.online is None:
         return recipe.model_copy(update={"chain": recipe.chain[:after]})
-    return recipe.model_copy(update={"online": recipe.online.model_copy(update={"size": after})})
+    first = {"size": after, "passes": 1}
+    return recipe.model_copy(update={"online": recipe.online.model_copy(update=first)})
 
 
 def final_runs(sweep: Sweep, profile: Profile, point: SearchPoint) -> tuple[Run, ...]:

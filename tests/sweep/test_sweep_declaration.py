@@ -60,6 +60,16 @@ def test_what_is_measured_earlier_is_the_beginning_of_the_same_training(name: st
         assert early.judged != whole.judged
 
 
+def test_a_measure_within_the_first_pass_takes_the_prompts_of_that_pass_once() -> None:
+    online = {"prompts": "human", "size": 2, "passes": 2}
+    sweep = toy(recipe={"algorithm": "rloo", "online": online}, seeds=[0])
+    found = base_candidate(sweep, micro())
+    [whole], [early] = (validation_runs(sweep, found, "t", after) for after in (None, 1))
+    parts = [stage.fingerprint for stage in early.training]
+    assert parts == [stage.fingerprint for stage in whole.training[: len(parts)]]
+    assert len(whole.training) == 4 * len(parts)
+
+
 def test_the_paper_s_setting_is_a_point_of_offline_evolve() -> None:
     space = load_sweeps()["offline-evolve"].space
     paper = {"fraction": 0.25, "evolutions": 4, "evolved_share": 0.8, "metric": "a_min"}
