@@ -131,7 +131,7 @@ AllowFewerOption = Annotated[
     ),
 ]
 FullOption = Annotated[
-    bool, option("--full", None, "Print every column, claim and setting, not only the summary.")
+    bool, option("--full", None, "Print everything, not only the summary.")
 ]
 BudgetOption = Annotated[
     float | None,
