@@ -140,9 +140,12 @@ def answer_to(tables: Sequence[Results], verdicts: Sequence[Verdict]) -> Answer:
 
 def _compared(asked: Comparison, column: str, results: Mapping[str, Results]) -> Compared:
     found = {name: results[name] for name in asked.tables if name in results}
-    missing = [it for it in asked.tables if it not in found or not found[it].report.has_numbers]
+    left_out = [it for it in asked.tables if it not in found]
+    missing = [name for name, it in found.items() if not it.report.has_numbers]
     why, barred, estimate, seeds = None, None, None, tuple[int, ...]()
-    if missing:
+    if left_out:
+        why = f"not in this report ({', '.join(left_out)})"
+    elif missing:
         why = f"not run ({', '.join(missing)})"
     else:
         seeds, difference = _difference(asked, column, found)

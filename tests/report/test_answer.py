@@ -11,7 +11,8 @@ from harness.registry.declared import all_profiles, all_tables, named_profile
 from harness.registry.paper import the_paper
 from harness.registry.profile import table_at
 from harness.report.answer import Answer, Compared, answer_to
-from harness.report.build import published_tables
+from harness.report.build import published_tables, without_runs
+from harness.report.controls import KnownControls
 from harness.report.model import Estimate
 from harness.report.render import escape
 from harness.report.results import Results
@@ -107,11 +108,16 @@ def test_one_table_answers_for_itself_in_two_lines(reports: tuple[Results, ...])
 
 
 def test_what_is_missing_or_barred_is_said_and_has_no_number(reports: tuple[Results, ...]) -> None:
-    """Online rows and table 4 are not there; the rest is, until the controls bar it."""
+    """Online rows and table 4 are not asked for; the rest is there, until the controls bar it."""
     words = {it.over: it.word for line in answer_to(reports, ()).answered
              for it in line.comparisons}  # fmt: skip
-    assert words["as many new prompts (fewer rollouts)"] == "not run (table1, controls)"
+    assert words["as many new prompts (fewer rollouts)"] == "not in this report (table1, controls)"
     assert words["new prompts"] == "no difference seen"
+    micro = named_profile("micro")
+    unrun = without_runs(all_tables()["table2"], KnownControls(micro, None), "no", {})
+    words = {it.over: it.word for line in answer_to([unrun, *reports[1:]], ()).answered
+             for it in line.comparisons}  # fmt: skip
+    assert words["new prompts"] == "not run (table2)"
     few = [barred(it, "inadmissible_choosing") for it in reports]
     for line in answer_to(few, ()).answered:
         for it in line.comparisons:
