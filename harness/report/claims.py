@@ -28,6 +28,21 @@ def all_verdicts(
     return [*of_tables, *judge_figures(declared, tables, profile.name, profile.scale)]
 
 
+def judged_by(tables: Sequence[Results], declared: FigureClaims) -> FigureClaims:
+    """Return the figures whose claims need no other table than these."""
+    names = {None, *(it.table.id for it in tables)}
+    claims = {claim.id for it in tables for claim in it.table.claims}
+    figures = [
+        figure
+        for figure in declared.figures
+        if figure.table in names
+        and all(
+            claims.issuperset(getattr(it.test, "measured_by", None) or ()) for it in figure.claims
+        )
+    ]
+    return declared.model_copy(update={"figures": tuple(figures)})
+
+
 def why_unjudged(verdicts: Sequence[Verdict], profile: Profile) -> str:
     """Say why a profile's own columns leave no claim of the paper to judge; else nothing."""
     if not profile.columns or any(verdict.word != "not_run" for verdict in verdicts):

@@ -27,7 +27,7 @@ from harness.registry.documents import find, nearest
 from harness.registry.profile import Profile, table_at
 from harness.registry.schema import Table
 from harness.report.build import published_tables, results_of, stored_results
-from harness.report.claims import all_verdicts
+from harness.report.claims import all_verdicts, judged_by
 from harness.report.controls import KnownControls
 from harness.report.model import Verdict
 from harness.report.view import row_names
@@ -97,7 +97,8 @@ class Reports:
             return None
         verdicts, (first, *others) = self.judged, self.tables
         if verdicts is None and others:
-            verdicts = all_verdicts(self.tables, figure_claims(), first.profile)
+            figures = judged_by(self.tables, figure_claims())
+            verdicts = all_verdicts(self.tables, figures, first.profile)
         return answer_to(self.tables, first.verdicts if verdicts is None else verdicts)
 
     @property

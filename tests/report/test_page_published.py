@@ -139,6 +139,22 @@ def test_where_no_claim_can_be_judged_the_page_says_so_instead_of_listing_them(h
     assert (said in html, 'class="claim ' in html) == (False, True)
 
 
+def test_a_page_judges_no_claims_of_tables_that_it_does_not_hold(
+    results: tuple[Results, ...], html: str
+) -> None:
+    """Figure 5 is judged by the rows of `components`, figure 4 by claims of tables 10 and 11."""
+    known = {it.table.id: it for it in results}
+    figure4, figure5 = "grows with the size of the reward model", "does not reach eva."
+    for names, shown in (
+        (["table4"], (False, False)),
+        (["table10", "components"], (False, True)),
+        (["table10", "table11"], (True, False)),
+        ([*known], (True, True)),
+    ):
+        page = html if len(names) > 2 else as_html([known[name] for name in names], [])
+        assert (figure4 in page, figure5 in page) == shown
+
+
 def test_the_first_screen_has_the_primary_claims_and_the_page_is_short(
     browser: Any, page_file: Path
 ) -> None:

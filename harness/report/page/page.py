@@ -31,7 +31,15 @@ from harness.report.blocks import (
     found_blocks,
     summary_blocks,
 )
-from harness.report.claims import PRIMARY, all_verdicts, measures, tally, totals, why_unjudged
+from harness.report.claims import (
+    PRIMARY,
+    all_verdicts,
+    judged_by,
+    measures,
+    tally,
+    totals,
+    why_unjudged,
+)
 from harness.report.league import league_pictures
 from harness.report.model import GROUPS, Estimate, Verdict
 from harness.report.page.examples import examples_in, first_of
@@ -60,7 +68,7 @@ def as_html(tables: Sequence[Results], pictures: Sequence[Picture]) -> str:
     """Return the page of tables, with the pictures that belong to none of them."""
     profile = tables[0].profile
     origins = [it.report.origin for it in tables]
-    verdicts = all_verdicts(tables, figure_claims(), profile)
+    verdicts = all_verdicts(tables, judged_by(tables, figure_claims()), profile)
     script = hashlib.sha256((TEMPLATES / SCRIPT).read_bytes())
     finished = [origin.finished for origin in origins if origin.finished]
     page = _environment().get_template("page.html.j2")
