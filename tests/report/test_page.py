@@ -83,7 +83,7 @@ def test_links_buttons_and_labels_lead_somewhere(whole: str) -> None:
     assert len(ids) == len(set(ids))
     targets = [link[1:] for link in page.values("href") if link.startswith("#")]
     targets += page.values("aria-labelledby")
-    assert {"claims", "tables", "table90", "figures", "examples", "claim/it", "claim/txt-opus",
+    assert {"claims", "tables", "table90", "figures", "examples", "claim/txt-opus",
             "claims-title", "tables-title", "table90-title"} <= {*targets}  # fmt: skip
     assert sorted(set(targets) - set(ids)) == []
 
