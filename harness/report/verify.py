@@ -6,19 +6,19 @@ No model or training library is needed.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Literal
 
 from harness.errors import HarnessError
 from harness.registry.declared import CONTROLS, all_profiles, all_tables
-from harness.registry.documents import find
-from harness.registry.paper import the_paper
 from harness.registry.profile import table_at
-from harness.report.answer import answer_to
 from harness.report.build import beside_controls, published_tables
 from harness.report.controls import KnownControls
 from harness.report.figures.published import FIGURE
+from harness.report.kinds import KINDS
 from harness.report.model import Count, Report
+from harness.report.page.pictures import published_pictures
 from harness.report.publication import (
     ARCHIVED,
     DIGESTS,
@@ -26,7 +26,6 @@ from harness.report.publication import (
     REPORT,
     Index,
     IndexEntry,
-    Publication,
     archived_entry,
     changed_place,
     files_below,
@@ -34,7 +33,7 @@ from harness.report.publication import (
     read_index,
 )
 from harness.report.publish import TABLE
-from harness.report.render import escape
+from harness.report.render import as_findings
 from harness.report.sweep import SWEEP
 from harness.report.view import grouped
 from harness.runtime.files import sha256_of
@@ -43,9 +42,6 @@ from harness.worlds.freeze import freeze_of
 
 FINDINGS = "README.md"
 """The page on all that is published, in the results folder."""
-
-KINDS: dict[str, Publication[Any]] = {kind.name: kind for kind in (TABLE, FIGURE, SWEEP)}
-"""Every kind of publication whose numbers this version recomputes, by name."""
 
 
 class Verified(Strict):
@@ -113,25 +109,31 @@ def verify_controls(results_dir: Path, reports: Collection[Report]) -> None:
             )
 
 
+def findings(results_dir: Path) -> str:
+    """Return `results/README.md`: what is published, by profile, as generated sentences."""
+    worlds = []
+    for profile in sorted(all_profiles().values(), key=lambda it: not it.in_embedded_world):
+        folder = results_dir / profile.name
+        tables = [table_at(table, profile) for table in all_tables().values()]
+        if any((folder / table.id).is_dir() for table in tables):
+            drawn = published_pictures(folder, {table.id for table in tables})
+            worlds.append((published_tables(tables, profile, results_dir), drawn))
+    return as_findings(worlds, results_dir)
+
+
 def verify_findings(results_dir: Path) -> None:
-    """Check that the findings, if there are any, have the answer of the published scores."""
+    """Check that the findings, if there are any, are those of the published scores."""
     page = results_dir / FINDINGS
     if not page.is_file():
         return
-    text = page.read_text(encoding="utf-8")
-    for name, answer in the_paper().answers.items():
-        profile = find("profile", all_profiles(), name)
-        wanted = [table_at(find("table", all_tables(), it), profile) for it in answer.tables]
-        tables = published_tables(wanted, profile, results_dir)
-        found = any(it.report.has_numbers for it in tables)
-        lines = answer_to(tables, ()).lines if found else ()
-        for line in lines:
-            if escape(line) not in text:
-                raise HarnessError(
-                    f"{page} does not say what the published scores give (“{line}”); write it "
-                    "again: harness report --all --published --format markdown --output "
-                    f"results/{FINDINGS}"
-                )
+    lines = (text.split("\n") for text in (findings(results_dir), page.read_text("utf-8")))
+    for line, other in zip_longest(*lines, fillvalue="no more"):
+        if line != other:
+            raise HarnessError(
+                f"{page} does not say what the published scores give (“{line}”); write it again: "
+                "harness report --all --published --format markdown --output "
+                f"results/{FINDINGS}"
+            )
 
 
 def verify_freeze(origins: Mapping[str, Any]) -> None:

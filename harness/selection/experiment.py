@@ -18,7 +18,6 @@ from harness.endpoint.budget import check_budget
 from harness.errors import HarnessError, UserError
 from harness.project import work_dir
 from harness.registry import declared
-from harness.registry.declared import all_profiles
 from harness.registry.profile import table_at
 from harness.registry.schema import Table
 from harness.runtime import EngineOptions
@@ -148,14 +147,9 @@ class Experiment(Request):
 
     def findings(self) -> str:
         """Return `results/README.md`: what is published, by profile, as generated sentences."""
-        from harness.report.render import as_findings
+        from harness.report.verify import findings
 
-        root, found = project.publishing_dir(), []
-        for profile in sorted(all_profiles().values(), key=lambda it: it.name != DEFAULT_PROFILE):
-            own = select(self.name, profile.name)
-            if any((root / profile.name / it.id).is_dir() for it in own.tables):
-                found.append(own.published())
-        return as_findings([(it.tables, it.pictures) for it in found], root)
+        return findings(project.publishing_dir())
 
     def publish(
         self,

@@ -11,7 +11,10 @@ from forging import copy_published, forge
 
 from harness.errors import HarnessError
 from harness.project import results_dir
+from harness.registry.declared import all_tables
+from harness.report import verify as verification
 from harness.report.build import summarise
+from harness.report.kinds import KINDS
 from harness.report.model import Report
 from harness.report.publication import (
     ARCHIVED,
@@ -25,7 +28,7 @@ from harness.report.publish import TABLE
 from harness.report.scores import RunScores
 from harness.report.verify import (
     FINDINGS,
-    KINDS,
+    findings,
     verify,
     verify_controls,
     verify_findings,
@@ -278,12 +281,29 @@ def test_prompts_that_a_metric_chose_before_the_freeze_are_refused_but_in_its_co
 def test_the_headline_of_the_findings_is_that_of_the_published_scores(tmp_path: Path) -> None:
     """A line with another number in it is named; what is published is itself left as it is."""
     text = (results_dir() / FINDINGS).read_text(encoding="utf-8")
-    for profile in ("micro", "laptop"):
-        (tmp_path / profile).symlink_to(results_dir() / profile)
+    for name in ("micro", "laptop", "index.json"):
+        (tmp_path / name).symlink_to(results_dir() / name)
     (tmp_path / FINDINGS).write_text(text, encoding="utf-8")
     verify_findings(tmp_path)
     (tmp_path / FINDINGS).write_text(text.replace("(-1.4 to +0.3)", "(+1.4 to +2.3)", 1), "utf-8")
     with pytest.raises(HarnessError, match=r"README\.md does not say .*Eva for one more round"):
         verify_findings(tmp_path)
+    for changed in (text.replace("±0.6", "±9.6", 1), text.removesuffix("\n"), f"{text}more\n"):
+        assert changed != text
+        (tmp_path / FINDINGS).write_text(changed, "utf-8")
+        with pytest.raises(HarnessError, match=r"README\.md does not say what the published"):
+            verify_findings(tmp_path)
     (tmp_path / FINDINGS).unlink()
+    verify_findings(tmp_path)
+
+
+def test_the_findings_of_one_table_are_those_of_the_published_scores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a project with one table, a sentence on it is the answer."""
+    monkeypatch.setattr(verification, "all_tables", lambda: {"table2": all_tables()["table2"]})
+    copy_published("micro/table2", tmp_path)
+    page = findings(tmp_path)
+    assert page.startswith("# Findings\n\n**Inadmissible (trivial)")
+    (tmp_path / FINDINGS).write_text(page, "utf-8")
     verify_findings(tmp_path)

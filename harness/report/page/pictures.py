@@ -11,11 +11,11 @@ from harness.registry.declared import all_figures, natural
 from harness.registry.figures import Figure
 from harness.report.figures.drawing import figure_picture
 from harness.report.figures.report import assemble_figure
+from harness.report.kinds import KINDS
 from harness.report.plots import Picture
 from harness.report.publication import ARCHIVED, read_index
 from harness.report.publish import TABLE
 from harness.report.results import Results
-from harness.report.verify import KINDS
 from harness.runtime import Store
 
 
