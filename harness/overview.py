@@ -134,7 +134,9 @@ def validate(files: Sequence[str] = ()) -> Validation:
         return None
 
     tables = read(declared.load_tables) or {}
-    # With broken tables, figures' references cannot be checked.
+    # With broken tables, references to them cannot be checked.
+    if tables:
+        read(lambda: declared.check_references(tables))
     figures = read(lambda: load_figures(tables or None)) or {}
     read(figure_claims)
     read(deviations)

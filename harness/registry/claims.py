@@ -18,7 +18,7 @@ from typing import Annotated, Literal, get_args
 from pydantic import Field, model_validator
 
 from harness.project import project_root
-from harness.registry.documents import Document, Problem, read_declared
+from harness.registry.documents import Document, Loc, Problem, read_declared
 from harness.strict import Strict
 
 Place = tuple[str, str]
@@ -265,8 +265,12 @@ class FigureClaims(Strict):
     figures: tuple[FigurePlace, ...] = ()
 
 
+FILE = Path("experiments") / "claims" / "figures.yaml"
+"""The file of figure claims, relative to the project root."""
+
+
 def figure_claims(path: Path | None = None) -> FigureClaims:
-    file = path or project_root() / "experiments" / "claims" / "figures.yaml"
+    file = path or project_root() / FILE
     if not os.path.lexists(file):
         return FigureClaims()
     return read_declared(file, FigureClaims, "claims")[1]
@@ -282,15 +286,21 @@ def claim_problems(
                 text = f"`{claim.id}` cannot be tested; name another one"
                 yield document.wrong(("claims", i, "primary"), text)
             continue
-        named = [list(dict.fromkeys(names)) for names in zip(*places(claim.test), strict=True)]
-        for what, names, known in zip(("row", "column"), named, (rows, columns), strict=True):
-            for name in names:
-                yield from document.unknown(("claims", i, "test"), what, name, known)
+        yield from name_problems(document, ("claims", i, "test"), claim.test, rows, columns)
     testable = [claim for claim in claims if not isinstance(claim.test, Qualitative)]
     primary = [claim.id for claim in testable if claim.primary]
     if testable and len(primary) != 1:
         said = ", ".join(f"`{name}`" for name in primary) or "none"
         yield document.wrong(("claims",), f"exactly one claim is `primary: true`, not {said}")
+
+
+def name_problems(
+    document: Document, place: Loc, test: Measurable, rows: Sequence[str], columns: Sequence[str]
+) -> Iterator[Problem]:
+    named = [list(dict.fromkeys(names)) for names in zip(*places(test), strict=True)]
+    for what, names, known in zip(("row", "column"), named, (rows, columns), strict=True):
+        for name in names:
+            yield from document.unknown(place, what, name, known)
 
 
 def places(test: Measurable) -> list[Place]:

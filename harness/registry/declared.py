@@ -13,7 +13,8 @@ from pydantic import ValidationError
 
 from harness.errors import UserError
 from harness.project import PACKAGE, declaration_dirs, project_root
-from harness.registry.claims import claim_problems
+from harness.registry import claims, paper
+from harness.registry.claims import FigureClaims, Qualitative, claim_problems, name_problems
 from harness.registry.documents import (
     Document,
     Found,
@@ -28,6 +29,7 @@ from harness.registry.documents import (
     yaml_files,
 )
 from harness.registry.figures import Figure, load_figures
+from harness.registry.paper import Paper
 from harness.registry.profile import Profile, load_profiles
 from harness.registry.recipe import Recipe, defaults, flattened, leaves
 from harness.registry.schema import Column, Row, Table
@@ -136,10 +138,57 @@ def _references(document: Document, table: Table) -> Iterator[Problem]:
         named.append((("controls", i, "column"), "column", control.column))
         named += [(("controls", i, "rows"), "row", name) for name in control.rows]
         named += [(("controls", i, "edge"), "row", name) for name in control.edge or ()]
+    for i, league in enumerate(table.leagues):
+        for field in ("uniform", "start", "twin", "above", "below", "controls"):
+            value = getattr(league, field)
+            names = (value,) if isinstance(value, str) else value
+            named += [(("leagues", i, field), "row", name) for name in names]
     for place, what, name in named:
         yield from document.unknown(place, what, name, columns if what == "column" else rows)
     yield from _repeated(_ids(document, "controls", table.controls))
     yield from claim_problems(document, table.claims, list(rows), columns)
+
+
+def check_references(tables: Mapping[str, Table]) -> None:
+    """Check the names that the paper's answer and the claims on figures use."""
+    root = project_root()
+    problems = [*_answer_problems(*read_declared(root / paper.FILE, Paper, "a paper"), tables)]
+    if os.path.lexists(root / claims.FILE):
+        declared = read_declared(root / claims.FILE, FigureClaims, "claims")
+        problems += _figure_problems(*declared, tables)
+    if problems:
+        raise RegistryError(problems)
+
+
+def _answer_problems(
+    document: Document, declared: Paper, tables: Mapping[str, Table]
+) -> Iterator[Problem]:
+    known = [f"{table.id}/{row.id}" for table in tables.values() for row in table.rows]
+    for profile, answer in declared.answers.items():
+        for i, line in enumerate(answer.lines):
+            for j, comparison in enumerate(line.comparisons):
+                place: Loc = ("answers", profile, "lines", i, "comparisons", j)
+                for ref in (*comparison.left, comparison.right):
+                    side = "right" if ref == comparison.right else "left"
+                    yield from document.unknown((*place, side), "row", ref, known)
+
+
+def _figure_problems(
+    document: Document, declared: FigureClaims, tables: Mapping[str, Table]
+) -> Iterator[Problem]:
+    known = [claim.id for table in tables.values() for claim in table.claims]
+    for i, figure in enumerate(declared.figures):
+        if figure.table is not None:
+            yield from document.unknown(("figures", i, "table"), "table", figure.table, tables)
+        table = tables.get(figure.table or "")
+        for j, claim in enumerate(figure.claims):
+            test, place = claim.test, ("figures", i, "claims", j, "test")
+            if isinstance(test, Qualitative):
+                for name in test.measured_by or ():
+                    yield from document.unknown((*place, "measured_by"), "claim", name, known)
+            elif table is not None:
+                rows, columns = ([it.id for it in own] for own in (table.rows, table.columns))
+                yield from name_problems(document, place, test, rows, columns)
 
 
 Cell = tuple[Document, Table, int, Row, Column, Recipe]
@@ -312,7 +361,9 @@ GROUPS: Final[Mapping[str, str]] = {
 
 @functools.cache
 def all_tables() -> Mapping[str, Table]:
-    return load_tables()
+    tables = load_tables()
+    check_references(tables)
+    return tables
 
 
 @functools.cache

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field
@@ -68,6 +69,10 @@ class Paper(Strict):
     """What answers the question, by profile."""
 
 
+FILE = Path("experiments") / "paper.yaml"
+"""The file that declares the paper, relative to the project root."""
+
+
 @functools.cache
 def the_paper() -> Paper:
-    return read_declared(project_root() / "experiments" / "paper.yaml", Paper, "a paper")[1]
+    return read_declared(project_root() / FILE, Paper, "a paper")[1]

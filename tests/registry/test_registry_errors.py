@@ -1,14 +1,17 @@
 """Mistakes in declarations: each is found, all at once, with file, line and the nearest name."""
 
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
-from harness.project import profiles_dir
+from harness.project import profiles_dir, project_root
+from harness.registry import claims, paper
 from harness.registry.claims import figure_claims
-from harness.registry.declared import load_tables
+from harness.registry.declared import check_references, load_tables
 from harness.registry.documents import Problem, RegistryError
 from harness.registry.profile import load_profiles
+from harness.registry.schema import Table
 
 TABLE = """\
 id: demo
@@ -162,14 +165,62 @@ def test_figures_compare_the_rows_of_a_table_that_they_name(tmp_path: Path) -> N
         figure_claims(path)
 
 
+def test_a_league_ranks_rows_of_its_table(tmp_path: Path) -> None:
+    league = (
+        "leagues: [{id: all, title: All, start: base, uniform: firts, twin: second, above: [], "
+        "below: [seconds], margin: 1.0}]"
+    )
+    problems = _problems(tmp_path, demo=TABLE.replace("recipe:\n", f"{league}\nrecipe:\n", 1))
+    assert [problem.message for problem in problems] == [
+        "leagues[0].below: there is no row `seconds`; did you mean `second`?",
+        "leagues[0].start: there is no row `base`; it can be `first`, `second`",
+        "leagues[0].uniform: there is no row `firts`; did you mean `first`?",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("target", "old", "new", "message"),
+    [
+        (paper, "right: table2/dpo-human-2}", "right: table2/dpo-humans-2}",
+         "answers.micro.lines[0].comparisons[0].right: there is no row `table2/dpo-humans-2`; did"),
+        (paper, "left: [choosing/parents-oracle]", "left: [choosing/parents-oracel]",
+         "left: there is no row `choosing/parents-oracel`; did"),
+        (claims, "table: components", "table: component",
+         "figures[1].table: there is no table `component`; did you mean `components`?"),
+        (claims, "measured_by: [t10-rm-lc,", "measured_by: [t10-rm-lcc,",
+         "figures[0].claims[0].test.measured_by: there is no claim `t10-rm-lcc`; did you mean"),
+        (claims, "among: [eva-a_min, same,", "among: [eva-a_min, sam,",
+         "figures[1].claims[0].test: there is no row `sam`; did you mean `same`?"),
+    ],
+)  # fmt: skip
+def test_what_the_answer_and_the_figures_name_is_declared(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    tables: dict[str, Table],
+    target: ModuleType,
+    old: str,
+    new: str,
+    message: str,
+) -> None:
+    text = (project_root() / target.FILE).read_text(encoding="utf-8")
+    (tmp_path / "wrong.yaml").write_text(text.replace(old, new, 1), encoding="utf-8")
+    check_references(tables)
+    monkeypatch.setattr(target, "FILE", tmp_path / "wrong.yaml")
+    with pytest.raises(RegistryError) as caught:
+        check_references(tables)
+    line = text[: text.index(old)].count("\n") + 1
+    (problem,) = caught.value.problems
+    assert (problem.line, message in problem.message) == (line, True), problem
+
+
 def test_a_table_of_ours_has_no_printed_values_notes_or_claims(tmp_path: Path) -> None:
     ours = _changed('source: {section: "4", table: 4, caption: "A demo."}', "source: ours")
     notes = ours.replace("values:", "printed_notes:")
-    claims = "".join(line for line in ours.splitlines(True) if "values:" not in line)
+    claimed = "".join(line for line in ours.splitlines(True) if "values:" not in line)
     for text, message in (
         (ours, "the paper prints no value of `first`, a row of ours"),
         (notes, "the paper prints no value of `first`, a row of ours"),
-        (f"{claims}claims:{CLAIM}", "claims nothing of a table of ours"),
+        (f"{claimed}claims:{CLAIM}", "claims nothing of a table of ours"),
     ):
         (problem,) = _problems(tmp_path, demo=text)
         assert message in problem.message
