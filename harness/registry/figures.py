@@ -25,7 +25,7 @@ from pydantic import Field, model_validator
 from harness.project import figures_dir
 from harness.registry import documents
 from harness.registry.paper import RowRef
-from harness.registry.profile import Profile, table_unsupported
+from harness.registry.profile import Profile, benchmark_of, table_unsupported
 from harness.registry.recipe import Metric
 from harness.registry.schema import Id, Row, ScoreId, Table
 from harness.strict import Strict
@@ -248,9 +248,16 @@ def figure_unsupported(
     for ref in figure.rows:
         table, row = find_row(tables, ref)
         needed = [row] if row.baseline is None else [row, table.row(row.baseline)]
+        scores = [table.column(name).reads for name in figure.reads]
+        scores += [figure.score] if isinstance(figure, RatingsFigure) else []
         reasons = table_unsupported(table, profile, needed)
+        reasons += [
+            f"`{profile.name}` has no score `{score}`"
+            for score in scores
+            if benchmark_of(profile, score) is None
+        ]
         if reasons:
-            lacking[ref] = "; ".join(reasons)
+            lacking[ref] = "; ".join(dict.fromkeys(reasons))
     return lacking
 
 

@@ -37,6 +37,18 @@ def test_a_row_that_the_profile_cannot_run_is_left_out_with_its_reason(
     assert [row.id for row in runs.parts["table2"].rows] == ["dpo-1", "dpo-eva"]
 
 
+def test_a_figure_of_scores_that_the_profile_does_not_measure_runs_nothing(
+    figures: dict[str, Figure], tables: dict[str, Table]
+) -> None:
+    laptop = load_profiles()["laptop"]
+    for name, score in (("figure5", "ah_wr"), ("figure7", "mt_avg")):
+        lacking = figure_unsupported(figures[name], tables, laptop)
+        assert lacking.keys() == {*figures[name].rows}
+        assert all(f"`laptop` has no score `{score}`" in why for why in lacking.values())
+        assert not plan_figure(figures[name], tables, laptop, (0,)).runs
+    assert figure_unsupported(figures["figure12"], tables, laptop) == {}
+
+
 def test_the_topic_of_a_prompt_is_the_category_of_its_first_operation(micro: Profile) -> None:
     sorting = world_of(micro).prompts.topics()
     assert sorting is not None
