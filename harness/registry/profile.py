@@ -353,7 +353,7 @@ def table_at(table: Table, profile: Profile) -> Table:
     main, first = profile.columns[0], table.columns[0]
     columns = profile.columns
     if any(column.recipe for column in table.columns):
-        read = main.model_dump(exclude={"id", "printed", "metric", "recipe"})
+        read = main.model_dump(exclude={"id", "printed", "recipe"})
         columns = tuple(Column(**{**column.model_dump(), **read}) for column in table.columns)
     known = {first.id: columns[0].id}
     controls = [

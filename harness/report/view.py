@@ -85,7 +85,7 @@ def facts(results: Results) -> list[tuple[str, str]]:
         ("Source", table.place),
         ("Profile", profile.name),
         ("Scale", SCALES[profile.scale]),
-        ("Columns", OWN_COLUMNS if table.columns == profile.columns else ""),
+        ("Columns", OWN_COLUMNS if _own_columns(results) else ""),
         ("Seeds", ", ".join(map(str, report.seeds)) + fewer_seeds(report)),
         ("Intervals", _intervals(results)),
         ("Power", "; ".join(power_words(found, results) for found in report.power)),
@@ -101,6 +101,13 @@ def facts(results: Results) -> list[tuple[str, str]]:
         *computed_by(origin),
     ]
     return [(name, plain(text)) for name, text in found if text]
+
+
+def _own_columns(results: Results) -> bool:
+    """Return whether the profile's columns, or its main score, replace those of the table."""
+    table, profile = results.table, results.profile
+    by_recipe = any(column.recipe for column in table.columns)
+    return bool(profile.columns) and (by_recipe or table.columns == profile.columns)
 
 
 def fewer_seeds(report: Report) -> str:

@@ -17,7 +17,7 @@ from harness.registry.declared import all_tables
 from harness.registry.profile import load_profiles, table_at
 from harness.registry.schema import Table
 from harness.report.blocks import column_blocks, fact_blocks, summary_blocks
-from harness.report.build import published_results, published_tables, results_of
+from harness.report.build import published_results, published_tables, results_of, without_runs
 from harness.report.controls import KnownControls
 from harness.report.model import Cell
 from harness.report.page.page import run_block
@@ -207,6 +207,13 @@ def test_a_profile_with_columns_of_its_own_has_the_signs_of_the_papers_gains_and
     assert [row[-1] for row in first.rows] == ["–", *8 * ["+"]]
     assert dict(facts(shown))["Columns"].endswith("since its benchmarks cannot run here")
     assert {block.head for block in others} == {("row", "ours\n± 95%", "gain\n± 95%")}
+    for name, printed in (("table8", "n_new = 4"), ("selectors", "1/4")):
+        table = table_at(all_tables()[name], laptop)
+        column = table.columns[0]
+        assert column.metric == laptop.columns[0].metric
+        assert printed in column.printed
+        empty = without_runs(table, KnownControls(laptop, None), "no", {})
+        assert dict(facts(empty))["Columns"] == dict(facts(shown))["Columns"]
     cells = Reports((shown,)).data
     signs = {cell["column"] for cell in cells if "paper_sign" in cell}
     assert signs == {"if_soft"}
