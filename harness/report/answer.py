@@ -266,7 +266,7 @@ def _rows(results: Results, column: Column) -> str:
     sign = -1 if column.direction == "lower" else 1
     words = ("above", "below") if column.direction == "none" else ("better than", "worse than")
     said = _sides([sign * view.side(cell) for cell in done], *words)
-    lacking = len(cells) - len(done)
+    lacking = sum(cell.mean is None for cell in results.report.of_column(column.id))
     if lacking:
         said.append(f"{counted(lacking, 'row')} {'have' if lacking > 1 else 'has'} no numbers")
     first = f"{', '.join(said[:-1])} and " if len(said) > 1 else ""

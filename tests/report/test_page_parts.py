@@ -104,6 +104,8 @@ BY = "by unadjusted intervals, "
     [
         ((1, 0, 0), "higher", f"{BY}1 of 3 rows is better than the baseline and 2 are not "
                               "significantly different."),
+        ((1, 0, None, None), "higher", f"{BY}1 of 2 rows is better than the baseline, 1 is not "
+                                       "significantly different and 2 rows have no numbers."),
         ((1, -1, 0), "lower", f"{BY}1 of 3 rows is better than the baseline, 1 is worse than it "
                               "and 1 is not significantly different."),
         ((1, 1, -1), "none", f"{BY}2 of 3 rows are above the baseline and 1 is below it."),
@@ -116,13 +118,16 @@ BY = "by unadjusted intervals, "
 def test_a_finding_tells_better_from_worse_by_the_column(
     store: Store, sides: tuple[int | None, ...], direction: str, said: str
 ) -> None:
-    """Gains of 2 ± 1, 0 ± 1 and -2 ± 1; where lower is better, a side is the other way round."""
+    """Gains of 2 ± 1, 0 ± 1 and -2 ± 1; where lower is better, a side is the other way round.
+
+    A fourth side is that of the baseline row, which has a number where none is given.
+    """
     wins, *others = DECLARATION["columns"]
     columns = [wins | {"direction": direction}, *others]
     runs = toy_runs(table=DECLARATION | {"columns": columns})
     results = stored(runs, store)
     sign = -1 if direction == "lower" else 1
-    gains = dict(zip(("base", "eva-uniform", "eva-a_min"), sides, strict=True))
+    gains = dict(zip(("base", "eva-uniform", "eva-a_min", "dpo-1"), (*sides, 0), strict=False))
     cells = []
     for known in results.report.cells:
         side = gains.get(known.row)
