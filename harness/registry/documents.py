@@ -187,10 +187,10 @@ def display_path(path: Path) -> str:
 
 
 def yaml_files(folder: Path) -> list[Path]:
-    """Return everything named like a YAML file under a folder, sorted; not hidden files."""
-    found = folder.rglob("*.[yY]*")
-    endings = (".yaml", ".yml")
-    return sorted(p for p in found if p.suffix.lower() in endings and not p.name.startswith("."))
+    """Return everything named like a YAML file under a folder, sorted; nothing hidden."""
+    hidden, endings = re.compile(r"(^|/)\."), (".yaml", ".yml")
+    found = (path for path in folder.rglob("*.[yY]*") if path.suffix.lower() in endings)
+    return sorted(it for it in found if not hidden.search(it.relative_to(folder).as_posix()))
 
 
 def at_least_one(files: list[Path], folders: Iterable[Path], what: str) -> list[Path]:

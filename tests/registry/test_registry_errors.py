@@ -264,6 +264,14 @@ def test_a_table_is_declared_once(tmp_path: Path) -> None:
     assert any("`demo` is already in" in p.message for p in problems)
 
 
+def test_hidden_files_and_folders_declare_nothing(tmp_path: Path) -> None:
+    folder = tmp_path / ".here" / "ablations"
+    (folder / ".ipynb_checkpoints").mkdir(parents=True)
+    for name in ("demo.yaml", ".demo.yaml", ".ipynb_checkpoints/demo-checkpoint.yaml"):
+        (folder / name).write_text(TABLE, encoding="utf-8")
+    assert [*load_tables([folder])] == ["demo"]
+
+
 def test_an_empty_file_is_a_mistake(tmp_path: Path) -> None:
     (problem,) = _problems(tmp_path, demo="# nothing\n")
     assert "the file is empty" in problem.message
