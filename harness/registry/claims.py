@@ -133,8 +133,8 @@ class BestOf(Measured):
 
     @model_validator(mode="after")
     def _among_others(self) -> BestOf:
-        if self.row not in self.among:
-            raise ValueError(f"`among` must hold `{self.row}` itself")
+        if not {self.row} < {*self.among}:
+            raise ValueError(f"`among` must hold `{self.row}` itself and another row")
         return self
 
     @property

@@ -183,6 +183,11 @@ COMPARE = {"kind": "compare", "left": "a", "op": ">", "right": "b", "column": "c
         (Compare, COMPARE | {"op": ">="}, "`>=` and `within` need a `margin`"),
         (Compare, COMPARE | {"tolerance": 1}, "`within` needs a `tolerance`"),
         (BestOf, {"kind": "best_of", "row": "a", "among": ["b", "c"], "column": "d"}, "`a` itself"),
+        (
+            BestOf,
+            {"kind": "best_of", "row": "a", "among": ["a", "a"], "column": "d"},
+            "another row",
+        ),
         (Qualitative, {"kind": "qualitative"}, "either the `reason`"),
     ],
 )
