@@ -24,7 +24,7 @@ from harness.report.plots import INK, MUTED, OURS, PAGE_WIDTH, Picture, Target, 
 from harness.report.results import Results
 from harness.report.scores import ALPHA, RunScores
 from harness.report.view import APPLIES_NOT, Block, probability
-from harness.statistics import Interval, Scores, holm, mean_interval, weighted_sum
+from harness.statistics import Interval, Scores, conjunction, holm, mean_interval, weighted_sum
 from harness.words import counted
 
 EARLY = 0.6
@@ -35,8 +35,10 @@ def leagues_of(table: Table, rows: Collection[str], scores: RunScores) -> tuple[
     """Return the leagues of a table, over those of its rows that are given."""
     found = []
     for it in (league for league in table.leagues if league.uniform in rows):
-        others = (row.id for row in table.rows if row.baseline == it.uniform and row.id in rows)
-        found.append(_found(it, [it.uniform, *others], scores))
+        others = [row.id for row in table.rows if row.baseline == it.uniform]
+        methods = [row for row in others if row not in it.no_methods]
+        shown = [it.uniform, *(row for row in others if row in rows)]
+        found.append(_found(it, shown, methods, scores))
     return tuple(found)
 
 
@@ -56,7 +58,9 @@ def early_mark(uniform: Sequence[Scores]) -> int | None:
     return next(mark for mark, own in enumerate(heights, 1) if own - start >= EARLY * gain)
 
 
-def _found(league: LeagueRows, rows: Sequence[str], scores: RunScores) -> FoundLeague:
+def _found(
+    league: LeagueRows, rows: Sequence[str], methods: Sequence[str], scores: RunScores
+) -> FoundLeague:
     marks: dict[str, list[Scores]] = {}
     for row in (league.start, *rows):
         whole = [own for column in scores.reads if (own := scores.of(row, column)) is not None]
@@ -66,9 +70,9 @@ def _found(league: LeagueRows, rows: Sequence[str], scores: RunScores) -> FoundL
     early = early_mark([*start, *marks[league.uniform]]) if league.uniform in areas else None
     soon = {row: area(start[0], marks[row][:early]) for row in areas if early is not None}
     gains, early_gains = (_over(league.uniform, of, len(scores.seeds)) for of in (areas, soon))
-    methods = [row for row in gains if row not in league.no_methods]
-    p_values = [min(1.0, 2 * min(p, 1 - p)) for p in (gains[m].p_above_zero() for m in methods)]
-    adjusted = dict(zip(methods, holm(p_values), strict=True)) if methods else {}
+    # The family is of all methods, run or not, so that running fewer makes nothing easier to tell.
+    p_values = [conjunction([gains[it]]).p_value if it in gains else 1.0 for it in methods]
+    adjusted = {it: p for it, p in zip(methods, holm(p_values), strict=True) if it in gains}
     why = _why_not(league, gains, len(scores.seeds))
     members = []
     for row in rows:

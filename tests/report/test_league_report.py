@@ -131,6 +131,17 @@ def test_two_seeds_rank_nothing_and_one_has_no_gain(table: Table) -> None:
     assert one.members[0].area == pytest.approx(4.1, abs=0.3)
 
 
+def test_running_fewer_methods_makes_none_easier_to_tell(table: Table) -> None:
+    few = {row: own for row, own in HEIGHTS.items() if row not in ("pool-plr", "pool-sec")}
+    scores = RunScores.of_table(table, table.rows, SEEDS, measured_of(table, few))
+    for rows in (list(few), [row.id for row in table.rows]):
+        alone, *_ = leagues_of(table, rows, scores)
+        p = {own.row: own.p_holm for own in alone.members if own.p_holm is not None}
+        together = {own.row: own.p_holm for own in league(table, {}).members}
+        assert [*p] == ["pool-eva"]
+        assert p["pool-eva"] >= (together["pool-eva"] or 0.0)
+
+
 def test_what_has_not_run_is_missing_and_not_zero(table: Table) -> None:
     scores = RunScores.of_table(table, table.rows, SEEDS, measured_of(table, HEIGHTS))
     found, *_ = leagues_of(table, [*HEIGHTS, "pool-pcl"], scores)
