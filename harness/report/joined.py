@@ -17,7 +17,7 @@ from harness.pipeline.runs import TableRuns
 from harness.report.build import results_on
 from harness.report.cells import measured_cell
 from harness.report.controls import KnownControls, seeds_asked
-from harness.report.model import Cell, Origin, Report, ReportRow, RowFacts
+from harness.report.model import Cell, Origin, Report, ReportRow, RowFacts, State
 from harness.report.origin import distinct
 from harness.report.publication import read_digests, read_published, restore
 from harness.report.publish import steps_of
@@ -131,8 +131,15 @@ def _made_by(before: Cell, own: Cell) -> Cell:
     made = {name: _both(before, own, name) for name in ("reward_models", "creators")}
     runs = sorted({*before.runs, *own.runs}, key=_seed)
     seeds = sorted({*before.seeds, *own.seeds})
-    said = {"state": incomplete.state, "reason": incomplete.reason, "seeds": tuple(seeds)}
+    state = _state(before, own, bool(runs))
+    said = {"state": state, "reason": incomplete.reason, "seeds": tuple(seeds)}
     return own.model_copy(update={**made, **said, "runs": tuple(runs)})
+
+
+def _state(before: Cell | RowFacts, own: Cell | RowFacts, some: bool) -> State:
+    """Return the state of both, of which some seed may be there."""
+    state = before.state if own.state == "ok" else own.state
+    return "partial" if some and state == "not_run" else state
 
 
 def _seed(run: str) -> int:
@@ -172,10 +179,11 @@ def _facts(
     old, new = ({*by_row[own.row]} for by_row in seeds)
     if old & new:
         return before if old >= new else own
-    state = before.state if own.state == "ok" else own.state
+    done = before.done + own.done
+    state = _state(before, own, done > 0)
     values = {
         name: (len(old) * before.values[name] + len(new) * value) / len(old | new)
         for name, value in own.values.items()
         if name in before.values and state in ("ok", "not_available")
     }
-    return own.model_copy(update={"state": state, "done": before.done + own.done, "values": values})
+    return own.model_copy(update={"state": state, "done": done, "values": values})

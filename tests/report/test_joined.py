@@ -163,7 +163,7 @@ def test_an_incomplete_seed_leaves_its_cells_incomplete(tmp_path: Path) -> None:
     found = joined(lambda seeds, _: toy_runs(seeds), stored(runs, store), folder, known)
     states = {(it.row, it.column): it.state for it in found.report.cells}
     assert states["dpo-1", "ah_wr"] == "ok"
-    assert states["dpo-1", "mt_avg"] == states["eva-a_min", "ah_wr"] == "not_run"
+    assert states["dpo-1", "mt_avg"] == states["eva-a_min", "ah_wr"] == "partial"
 
 
 def test_what_does_not_belong_together_is_not_joined(tmp_path: Path) -> None:
@@ -252,3 +252,17 @@ def test_a_fact_is_the_mean_of_all_seeds(tmp_path: Path) -> None:
     added(with_facts(written(tmp_path / "two", (2,)), 1, seconds=9.0, rollouts=4.0), folder)
     (facts,) = read_published(folder)[0].facts
     assert (facts.done, facts.values) == (3, {"seconds": 5.0})
+
+
+def test_seeds_that_have_not_run_leave_the_published_ones_there(tmp_path: Path) -> None:
+    before = with_facts(written(tmp_path / "one", (0, 1)), 2, seconds=3.0)
+    folder = publish(before, tmp_path / "results")
+    runs, store = toy_runs((2,)), Store(tmp_path / "empty")
+    known = KnownControls(runs.profile, store)
+    unrun = with_facts(stored(runs, store), 0)
+    (facts,) = unrun.facts
+    unrun = replace(unrun, read_facts=lambda: (facts.model_copy(update={"state": "not_run"}),))
+    found = joined(lambda seeds, _: toy_runs(seeds), unrun, folder, known)
+    states = {it.state: (len(it.runs), len(it.seeds)) for it in found.report.cells}
+    assert states == {"partial": (2, 3), "not_available": (0, 3)}
+    assert [(it.state, it.done) for it in found.facts] == [("partial", 2)]
