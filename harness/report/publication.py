@@ -115,6 +115,8 @@ class Publication(Generic[Model]):
     recomputed: Callable[[Model, Path], Model]
     pictures: Callable[[Model], Sequence[Picture]] = lambda report: ()
     values: Callable[[Model], str] = lambda report: SCORES
+    words: bool = False
+    """Whether the file has more than the model reads: what follows from it."""
 
     def publish(
         self,
@@ -163,7 +165,10 @@ class Publication(Generic[Model]):
         for name in (*(it.file for it in self.pictures(report)), file):
             if name not in known:
                 raise changed_file(folder / name, self.name)
-        place = changed_place(report, self.recomputed(report, folder))
+        written = report.model_dump(mode="json")
+        if self.words:
+            written = foreign.read_json((folder / REPORT).read_bytes())
+        place = changed_place(written, self.recomputed(report, folder))
         if place is not None:
             raise HarnessError(
                 f"{folder / REPORT}: {place} cannot be recomputed from {file}; {again}"
@@ -240,9 +245,9 @@ def first_difference(before: Any, again: Any, place: str = "") -> str | None:
     return next((place.removeprefix(" / ") for place in found if place is not None), None)
 
 
-def changed_place(report: BaseModel, again: BaseModel) -> str | None:
-    """Return where two reports first differ in their JSON form, in words, or None."""
-    place = first_difference(report.model_dump(mode="json"), again.model_dump(mode="json"))
+def changed_place(written: Any, again: BaseModel) -> str | None:
+    """Return where a report first differs from its JSON form, in words, or None."""
+    place = first_difference(written, again.model_dump(mode="json"))
     return "its fields" if place == "" else place
 
 

@@ -139,10 +139,17 @@ def recomputed(report: Report, folder: Path) -> Report:
         "study": None if study is None else reward_study.recomputed(study, measured),
     }
     profile = all_profiles().get(report.profile)
-    if table is not None and table.controls and profile is not None:
+    if table is not None and profile is not None and {*rows} <= {row.id for row in table.rows}:
         table = table_at(table, profile)
-        controls = _controls(table, profile, report, measured)
-        again |= sensitivity(table, cells, controls)
+        controls = _controls(table, profile, report, measured) if table.controls else None
+        found = sensitivity(table, cells, controls)
+        if controls is None:  # what they said is not in this folder
+            doses = {power.training: power.dose for power in report.power}
+            power = (
+                it.model_copy(update={"dose": doses.get(it.training)}) for it in found["power"]
+            )
+            found = {"power": tuple(power)}
+        again |= found
     return report.model_copy(update=again)
 
 

@@ -100,7 +100,8 @@ def verify_controls(results_dir: Path, reports: Collection[Report]) -> None:
         if table is None or table.controls or name not in known:
             continue
         own = table_at(table, known[name].profile)
-        place = changed_place(report, beside_controls(report, own, known[name]))
+        again = beside_controls(report, own, known[name])
+        place = changed_place(report.model_dump(mode="json"), again)
         if place is not None:
             raise HarnessError(
                 f"{results_dir / name / report.table / REPORT}: {place} is not what the published "

@@ -173,6 +173,14 @@ def test_a_changed_point_is_named(
         FIGURE.check(folder)
 
 
+@pytest.mark.parametrize("name", ["findings", "missing", "alt"])
+def test_a_changed_sentence_of_a_figure_is_named(name: str, whole: Whole, tmp_path: Path) -> None:
+    folder = publish_figure(whole["figure10"], tmp_path)
+    forge(folder, lambda data: data.update({name: "forged" if name == "alt" else ["forged"]}))
+    with pytest.raises(HarnessError, match=f"{name}.* cannot be recomputed"):
+        FIGURE.check(folder)
+
+
 def test_verify_knows_figures_from_tables(store: Store, tmp_path: Path) -> None:
     results = tmp_path / "results"
     for name in ("figure10", "figure6"):

@@ -198,6 +198,16 @@ def test_what_a_table_says_of_the_controls_is_what_these_say(
     verify_controls(tmp_path, [changed])
 
 
+@pytest.mark.parametrize("name", ["detectable", "seeds"])
+def test_the_power_of_a_table_is_recomputed_without_the_controls(tmp_path: Path, name: str) -> None:
+    copy_published("laptop/table2", tmp_path)
+    folder = tmp_path / "laptop" / "table2"
+    TABLE.check(folder)
+    forge(folder, lambda report: report["power"][0].update({name: 2}))
+    with pytest.raises(HarnessError, match=f": power / .*{name} cannot be recomputed from scores"):
+        TABLE.check(folder)
+
+
 def test_controls_of_a_profile_that_is_not_declared_here_are_read_as_published(
     tmp_path: Path,
 ) -> None:

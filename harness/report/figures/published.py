@@ -80,5 +80,6 @@ FIGURE = Publication(
     recomputed,
     pictures=lambda report: [figure_picture(report)],
     values=lambda report: report.data.file,
+    words=True,
 )
 """A figure, published with the per-prompt values that its points are computed from."""
