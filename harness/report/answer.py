@@ -150,7 +150,7 @@ def _compared(asked: Comparison, column: str, results: Mapping[str, Results]) ->
     else:
         seeds, difference = _difference(asked, column, found)
         if len(seeds) < 2:
-            why = "one seed, no comparison"
+            why = f"{'one seed' if seeds else 'no seed in common'}, no comparison"
         elif difference is None:
             why = "not run"
         elif (barred := _inadmissible(asked, found.values())) is None:

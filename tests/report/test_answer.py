@@ -137,6 +137,21 @@ def test_what_is_missing_or_barred_is_said_and_has_no_number(reports: tuple[Resu
     assert set(found) == {None}
 
 
+def test_rows_without_a_seed_in_common_are_not_called_one_seed(
+    reports: tuple[Results, ...],
+) -> None:
+    table2, *others = reports
+    cells = [
+        cell.model_copy(update={"seeds": (99, 100)}) if cell.row == "dpo-eva" else cell
+        for cell in table2.report.cells
+    ]
+    report = table2.report.model_copy(update={"cells": tuple(cells)})
+    apart = replace(table2, report=report)
+    words = {it.over: it.word for line in answer_to([apart, *others], ()).answered
+             for it in line.comparisons}  # fmt: skip
+    assert words["new prompts"] == "no seed in common, no comparison"
+
+
 def test_a_row_that_has_not_run_is_not_said_to_be_inadmissible() -> None:
     """Table 4 of `laptop` bars A_min over an even draw, but not without A_min's scores."""
     laptop = named_profile("laptop")
