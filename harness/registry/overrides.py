@@ -30,6 +30,8 @@ def overrides_of(profile: Profile, texts: Iterable[str]) -> dict[str, Any]:
             found[path] = parse_yaml(value)
         except YamlFault as fault:
             raise UserError(f"--set {text}: the value {fault.message}") from fault
+        if found[path] == {}:
+            raise UserError(f"--set {text}: no setting changes nothing; name one that does")
     settings, now = nested(found), profile.model_dump(mode="json", by_alias=True)
     known = {*paths_of(Profile), *flattened(now)}
     for path in flattened(settings):

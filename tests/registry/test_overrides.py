@@ -52,6 +52,7 @@ def test_what_is_set_is_what_a_declaration_would_have_said() -> None:
         ("profile.engine=best", "--set profile: `engine` must be "),
         ("profile.x=many", "--set profile: `x` must be a whole number, e.g. 400"),
         ("profile.arms=[human", "the value is not valid YAML"),
+        ("profile.trained_reward_models={}", "no setting changes nothing"),
     ],
 )
 def test_a_mistake_is_one_sentence(text: str, said: str) -> None:
