@@ -25,6 +25,7 @@ from harness.report.figures.points import (
     SUMMARY,
     TOLD,
     Point,
+    gap_name,
     scaled,
     xy,
 )
@@ -204,3 +205,13 @@ def test_overlapping_intervals_are_named() -> None:
     other = [[0.0, 2.0], [0.0, 3.0], [0.0, 1.0], [1.0, 2.0]]
     points = prompt_points(TOPICS, data(FOUR, other, topics=TWICE))
     assert "whose interval overlaps with it" in topic_findings(TOPICS, points)[1]
+
+
+def test_a_metric_of_a_plug_in_is_called_by_its_name() -> None:
+    points = [
+        point.model_copy(update={"value": 0.5})
+        for point in by_place(CORRELATION, data(HALF)).values()
+    ]
+    figure = CORRELATION.model_copy(update={"y": "mine"})
+    assert " and mine, mean over seeds" in correlation_findings(figure, points)[0]
+    assert gap_name(TOPICS.model_copy(update={"gap": "mine"})) == "reward gap: mine"

@@ -235,8 +235,8 @@ def draw_scatter(report: FigureReport, frame: pd.DataFrame, canvas: Canvas) -> N
     with canvas((PAGE_WIDTH, 4.6)) as (_, panels):
         axes = panels[0][0]
         plots.plain_frame(axes)
-        axes.set_xlabel(f"{NAMES[figure.x]}, in units of the reward model")
-        axes.set_ylabel(NAMES[figure.y])
+        axes.set_xlabel(f"{NAMES.get(figure.x, figure.x)}, in units of the reward model")
+        axes.set_ylabel(NAMES.get(figure.y, figure.y))
         if frame["value"].isna().any():
             plots.note(axes, frame["why"].iloc[0])
             return

@@ -287,7 +287,7 @@ def shares(_: SharesFigure, data: PromptData) -> SeedValues:
 def densities(figure: DensitiesFigure, data: PromptData) -> SeedValues:
     edges = np.linspace(0.0, 1.0, figure.bins + 1)
     for metric in figure.metrics:
-        name = NAMES[metric]
+        name = NAMES.get(metric, metric)
         seeds = [scaled(informativeness(part.rewards, metric)) for part in data.of()]
         for at, quantity, number in TOLD:
             yield SUMMARY, name, at, quantity, "0-1", [number(values) for values in seeds]
@@ -317,7 +317,7 @@ def xy(
 
 
 def gap_name(figure: TopicsFigure) -> str:
-    return f"reward gap: {NAMES[figure.gap]}"
+    return f"reward gap: {NAMES.get(figure.gap, figure.gap)}"
 
 
 def topics(figure: TopicsFigure, data: PromptData) -> SeedValues:
