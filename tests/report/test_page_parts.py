@@ -11,7 +11,16 @@ import pytest
 from forging import copy_published
 from null_tables import judged_claims
 from toy_page import RUN, write_lineage, write_training
-from toy_tables import CLAIM, DECLARATION, stored, toy_runs, write_all, write_luck, write_scores
+from toy_tables import (
+    CLAIM,
+    DECLARATION,
+    stored,
+    toy_runs,
+    write_all,
+    write_luck,
+    write_prompts,
+    write_scores,
+)
 
 from harness.pipeline.runs import TableRuns
 from harness.project import results_dir
@@ -27,6 +36,7 @@ from harness.report.page.page import (
     holding,
     label,
     printable,
+    run_block,
     truncated,
 )
 from harness.report.page.pictures import published_pictures
@@ -262,3 +272,11 @@ def test_a_page_of_one_table_has_the_figures_of_its_rows_alone() -> None:
     assert not any("over-optimisation" in file for file in files)
     none = published_pictures(results_dir() / "micro", {"table8"})
     assert not any("figure12" in shown.origin for shown in none)
+
+
+def test_the_runs_in_the_appendix_have_the_seeds_that_are_there(store: Store) -> None:
+    runs = toy_runs((0, 1))
+    write_prompts(store, runs)
+    write_scores(store, runs, "dpo-h1", 1, ah_wr={"p": 50.0, "q": 51.0})
+    rows = {name: seeds for name, _, seeds, *_ in run_block([stored(runs, store)]).rows}
+    assert rows["dpo-h1"] == "1"

@@ -147,7 +147,9 @@ def run_block(tables: Iterable[Results]) -> Block:
         for cell in found.report.cells:
             rows, seeds, models, creators, judges = runs[of_row[cell.row][cell.column]]
             rows[f"{found.table.id}/{cell.row}"] = None
-            seeds |= dict.fromkeys(map(str, cell.seeds if cell.runs else ()))
+            seeds |= dict.fromkeys(
+                run.rpartition("/seed")[2].partition("@")[0] for run in cell.runs
+            )
             models |= dict.fromkeys(cell.reward_models)
             creators |= dict.fromkeys(cell.creators)
             judges |= dict.fromkeys(filter(None, [cell.judge]))
