@@ -112,7 +112,7 @@ def control_blocks(results: Results, full: bool = True) -> list[Block]:
             limit = f"{control.share:g} of gain, {limit}"
         if control.kind == "alike":
             known = control.margin is not None
-            limit = f"within {control.margin:.2f}" if known else f"within {control.share:g}"
+            limit = f"within {control.margin:.2f}" if known else f"within {control.share:g} of edge"
         rows.append((control.id, found, limit, control.state.replace("_", " ")))
     notes = tuple(
         plain(f"{it.id}: {it.statement}" + (f" ({it.reason})" if it.reason else ""))
