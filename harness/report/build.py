@@ -344,6 +344,8 @@ def online_settings(table_runs: TableRuns) -> list[Assumption]:
     kept = [block.canonical() for block in blocks]
     found = []
     for name, declared in Online.model_fields.items():
+        if name == "league":  # mappings, which the rows say in words
+            continue
         values = list(dict.fromkeys(setting_text(block[name]) for block in kept if name in block))
         text = " ".join((declared.description or "").split())
         _, ours, why = text.partition("Ours: ")
