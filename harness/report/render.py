@@ -70,13 +70,14 @@ def _parts(results: Results, full: bool) -> Iterator[RenderableType]:
 def _shortly(results: Results, facts: Mapping[str, str]) -> str:
     """Return what the numbers rest on, in a line; each fact up to its first semicolon."""
     report = results.report
-    said = [f"Seeds {seeds_text(report.seeds)}{view.fewer_seeds(report)}"]
+    seeds = seeds_text(report.seeds) + view.fewer_seeds(report)
+    said = [f"seeds {seeds}"] if report.seeds else []
     said += [
         f"{name.lower()} {facts[name].partition(';')[0]}"
         for name in ("Intervals", "Controls", "Stages")
         if name in facts
     ]
-    return f"{'; '.join(said)}."
+    return view.capital(f"{'; '.join(said)}.")
 
 
 def names_and_texts(pairs: Iterable[tuple[str, str]], style: str = "") -> RenderableType:
@@ -198,6 +199,7 @@ def _world(
         "unjudged": unjudged,
         "power": [line for it in shown for line in _power_lines(it)],
         "silent": [it for it in verdicts if it.word in ("inadmissible", "not_run")],
+        "log": (results_dir / profile.name / "log.md").is_file(),
         "sections": [_section(it) for it in shown],
         "figures": list(_others(others, results_dir, drawn)),
     }

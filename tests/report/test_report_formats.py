@@ -214,6 +214,7 @@ def test_a_profile_with_columns_of_its_own_has_the_signs_of_the_papers_gains_and
         assert printed in column.printed
         empty = without_runs(table, KnownControls(laptop, None), "no", {})
         assert dict(facts(empty))["Columns"] == dict(facts(shown))["Columns"]
+        assert "\nIntervals 95%" in as_text(empty, full=False)
     cells = Reports((shown,)).data
     signs = {cell["column"] for cell in cells if "paper_sign" in cell}
     assert signs == {"if_soft"}

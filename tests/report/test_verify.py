@@ -315,5 +315,6 @@ def test_the_findings_of_one_table_are_those_of_the_published_scores(
     copy_published("micro/table2", tmp_path)
     page = findings(tmp_path)
     assert page.startswith("# Findings\n\n**Inadmissible (trivial)")
+    assert "log.md" not in page, "there is none"
     (tmp_path / FINDINGS).write_text(page, "utf-8")
     verify_findings(tmp_path)
