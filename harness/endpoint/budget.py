@@ -19,7 +19,7 @@ from harness.endpoint.prices import TokenPrice
 from harness.endpoint.replies import usd_of_kept
 from harness.endpoint.request import ChatRequest, Reply
 from harness.errors import HarnessError, UserError
-from harness.foreign import ForeignTextError, read_json
+from harness.foreign import ForeignTextError, in_a_line, read_json
 from harness.runtime.files import dumps, explained, hold, write_whole
 
 _LOG = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ def tokens_of(request: ChatRequest, reply: Reply) -> tuple[int, int]:
     """Return the tokens to charge for a reply: the endpoint's counts, within the request's."""
     most = request.most_prompt_tokens, request.most_completion_tokens
     prompt, completion = reply.usage or most
-    return min(prompt, most[0]), min(completion, most[1])
+    return min(prompt, most[0]), completion if request.limit is None else min(completion, most[1])
 
 
 def check_budget(usd: float | None) -> None:
@@ -70,6 +70,11 @@ class Ledger:
         most = 0.0
         if price is not None:
             most = price.of(request.most_prompt_tokens, request.most_completion_tokens)
+        if self._budget_usd is not None and most and request.limit is None:
+            raise UserError(
+                f"--budget-usd needs the longest reply to {in_a_line(request.label, 80)}, in "
+                "tokens; set `max_new_tokens` (in a benchmark's own settings, `max_tokens`)"
+            )
         with self._changed:
             while self._closed is None:
                 refused_at = self._add(most, self._budget_usd)

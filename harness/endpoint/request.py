@@ -36,7 +36,7 @@ TOKENS_PER_TEMPLATE = 128
 """Maximum tokens that a chat template adds, such as a default system message."""
 
 UNLIMITED_REPLY = 4096
-"""Reply tokens reserved for a request without a limit."""
+"""Assumed longest reply, in tokens, to a request without a limit."""
 
 
 @dataclass(frozen=True)
@@ -88,11 +88,16 @@ class ChatRequest:
         return size + tools + around
 
     @property
-    def most_completion_tokens(self) -> int:
+    def limit(self) -> int | None:
+        """The longest reply that the request allows, in tokens; None without a limit."""
         for name in ("max_tokens", "max_completion_tokens"):
             if isinstance(limit := self.settings.get(name), int):
                 return limit
-        return UNLIMITED_REPLY
+        return None
+
+    @property
+    def most_completion_tokens(self) -> int:
+        return UNLIMITED_REPLY if self.limit is None else self.limit
 
 
 @dataclass(frozen=True)

@@ -262,6 +262,22 @@ def test_whatever_replies_cost_the_ledger_stays_within_its_budget(
     assert (ledger.spending.usd or 0.0) <= budget
 
 
+def test_a_reply_without_a_limit_counts_whole_and_is_not_asked_for_within_a_budget(
+    tmp_path: Path,
+) -> None:
+    """Derivation: 100 tokens of prompt at 10 dollars, and 20,000 of reply at 30, are 60.1 cents."""
+    request = replace(ask_for("x" * 90), settings={})
+    usage = {"prompt_tokens": 100, "completion_tokens": 20_000}
+    with StandIn(lambda body: completion("long") | {"usage": usage}) as server:
+        client = client_of(server, tmp_path / "without")
+        client.ask(request)
+        assert client.ledger.spending.usd == pytest.approx(0.601)
+        client_of(server, tmp_path / "free", 1.0, TokenPrice(0.0, 0.0)).ask(request)
+        with pytest.raises(UserError, match=r"longest reply.*max_new_tokens"):
+            client_of(server, tmp_path / "within", 1.0).ask(request)
+        assert server.requests == 2
+
+
 def test_without_a_price_the_cost_is_unknown_and_not_zero(tmp_path: Path) -> None:
     with StandIn() as server:
         client = client_of(server, tmp_path, price=None)
