@@ -28,6 +28,11 @@ def test_the_page_of_all_tables_is_written_where_runs_write(call: Any, folders: 
     assert list(folders.iterdir()) == [file]
 
 
+def test_figures_of_columns_that_a_profile_lacks_are_left_out(call: Any, folders: Path) -> None:
+    call("report", "--all", "--profile", "laptop", "--seeds", "0", "--format", "html")
+    assert "if_soft" in (folders / "report-all-laptop.html").read_text(encoding="utf-8")
+
+
 def test_each_page_has_a_name_of_its_own(call: Any, folders: Path) -> None:
     """The same page replaces itself, and none another one."""
     for asked in (("table12",), ("table12", "--published"), ("table12", "--seeds", "0,2")):
