@@ -25,6 +25,7 @@ from harness.runtime.crew import Crew, LocalCrew, Need, Needs
 from harness.runtime.files import DiskFullError, StoreError, disk_full
 from harness.runtime.manifest import available_cores, collect_provenance
 from harness.runtime.plan import (
+    DISK_FULL,
     Event,
     Interrupted,
     Plan,
@@ -161,7 +162,6 @@ class _Run:
         self._attempts: Counter[Stage] = Counter()
         self._elsewhere: list[Stage] = []
         self._next_look = 0.0
-        self._disk_full = False
 
     def drive(self) -> None:
         """Hand out stages and process messages until nothing is left."""
@@ -180,10 +180,10 @@ class _Run:
                 POLL_INTERVAL_S if self._elsewhere or idle else None
             ):
                 self._take_in(stage, message)
-            if self._disk_full:
+            if self._outcome.disk_full:
                 left = self._schedule.drop_all(self._crew.at_work)
                 self._elsewhere.clear()
-                self._skip(left, "not started, since the disk is full")
+                self._skip(left, DISK_FULL)
 
     def _hand_out(self) -> None:
         if self._elsewhere and time.monotonic() >= self._next_look:
@@ -228,7 +228,7 @@ class _Run:
             case "died":
                 self._handle_worker_exit(stage, message)
             case _:
-                self._disk_full = self._disk_full or message["disk_full"]
+                self._outcome.disk_full = self._outcome.disk_full or message["disk_full"]
                 self._fail(stage, message["reason"], message["traceback"])
 
     def _handle_worker_exit(self, stage: Stage, message: Message) -> None:
@@ -238,9 +238,9 @@ class _Run:
         reason = message["reason"]
         for folder in (self._store.root, self._engine.log_dir):
             if full := disk_full(f"computing {stage.title}", folder):
-                self._disk_full, reason = True, str(full)
+                self._outcome.disk_full, reason = True, str(full)
         self._store.sweep()  # its partial output, which may be what fills the disk
-        if message.get("lost") and not self._disk_full:
+        if message.get("lost") and not self._outcome.disk_full:
             self._attempts[stage] += 1
             if self._attempts[stage] < _ATTEMPTS:
                 self._schedule.put_back(stage)
@@ -272,7 +272,8 @@ class _Run:
         try:
             self._store.record_failure(stage, reason, text)
         except StoreError as error:
-            if not (self._disk_full and isinstance(error, DiskFullError)):  # already the reason
+            # A full disk is already the reason.
+            if not (self._outcome.disk_full and isinstance(error, DiskFullError)):
                 reason = f"{reason} (not recorded: {error})"
         self._events.append(StageFailed(stage, reason))
         self._skip(self._schedule.fail(stage), f"needs {stage.title}")

@@ -208,6 +208,7 @@ class RunOutcome:
     finished: list[Stage] = field(default_factory=list)
     failed: dict[Stage, str] = field(default_factory=dict)
     skipped: dict[Stage, str] = field(default_factory=dict)
+    disk_full: bool = False
 
     @property
     def ok(self) -> bool:
@@ -221,6 +222,9 @@ class RunOutcome:
                 self.failed[stage] = reason
             case StageSkipped(stage, because):
                 self.skipped[stage] = because
+
+
+DISK_FULL = "not started, since the disk is full"
 
 
 class Interrupted(HarnessError):

@@ -17,7 +17,8 @@ from harness.errors import HarnessError, UserError
 from harness.pipeline.factory import Turn, Turns
 from harness.registry.serving import ServedRole, Serving, variable
 from harness.runtime import Event, RunOutcome, Stage, Store
-from harness.runtime.plan import Awaited, Interrupted, StageFailed, StageSkipped
+from harness.runtime.files import StoreError
+from harness.runtime.plan import DISK_FULL, Awaited, Interrupted, StageFailed, StageSkipped
 from harness.runtime.stage import fingerprint_of
 from harness.serving.engines import identity
 from harness.serving.servers import ServedPolicy, Servers
@@ -88,11 +89,13 @@ class ServedRun:
 
             try:
                 with self._served(turn, servers):
-                    if self.compute(ready, observe).failed:
+                    computed = self.compute(ready, observe)
+                    self.outcome.disk_full = computed.disk_full
+                    if computed.failed:
                         raise _FailedError
             except _FailedError:
                 pass
-            except (Interrupted, UserError):
+            except (Interrupted, UserError, StoreError):
                 raise
             except HarnessError as error:
                 ready = [stage for stage in ready if stage not in self.outcome.finished]
@@ -107,6 +110,8 @@ class ServedRun:
 
     def _kept_from(self, stage: Stage) -> str | None:
         """Return why a stage is skipped, or None if it is not."""
+        if self.outcome.disk_full:
+            return DISK_FULL
         lost = self.outcome.failed | self.outcome.skipped
         found = next((needed for needed in stage.inputs.values() if needed in lost), None)
         return None if found is None else f"needs {found.title}"

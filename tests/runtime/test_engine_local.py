@@ -149,6 +149,7 @@ def test_a_disk_that_is_full_indeed_ends_the_run_with_its_name(
     assert set(outcome.skipped) == {*targets, targets[0].inputs["input0"]}
     assert set(outcome.skipped.values()) >= {"not started, since the disk is full"}
     assert outcome.finished == []
+    assert outcome.disk_full
     assert leftovers(small_disk) == []
     assert Store(small_disk / "store").status(before.fingerprint) == "done"
     (small_disk / "filler").unlink(missing_ok=True)

@@ -12,6 +12,7 @@ from harness.errors import HarnessError, UserError
 from harness.pipeline.factory import Turns
 from harness.registry.profile import Profile, load_profiles
 from harness.runtime import Event, RunOutcome, Stage, Store
+from harness.runtime.files import BrokenEntry
 from harness.runtime.plan import StageFailed, StageFinished
 from harness.selection import served_run
 from harness.selection.served_run import ServedRun
@@ -98,6 +99,32 @@ def test_what_ended_before_the_store_failed_is_no_failure(profile: Profile, tmp_
 
     outcome = turning_of(profile, tmp_path, compute, []).run([EVOLVES])
     assert (outcome.finished, outcome.failed) == ([EVOLVES], {})
+
+
+def test_a_full_disk_lets_no_further_turn_start(profile: Profile, tmp_path: Path) -> None:
+    first = Stage("pair", 1, {}, {}, "first")
+
+    def compute(stages: Sequence[Stage], observe: Callable[[Event], None]) -> RunOutcome:
+        assert [*stages] == [first]
+        observe(StageFailed(first, "the disk is full"))
+        return RunOutcome(failed={first: "the disk is full"}, disk_full=True)
+
+    outcome = turning_of(profile, tmp_path, compute, []).run([first, EVOLVES])
+    assert list(outcome.failed) == [first]
+    assert outcome.skipped == {EVOLVES: "not started, since the disk is full"}
+
+
+def test_a_damaged_store_ends_the_run(profile: Profile, tmp_path: Path) -> None:
+    times = 0
+
+    def compute(stages: Sequence[Stage], observe: Callable[[Event], None]) -> RunOutcome:
+        nonlocal times
+        times += 1
+        raise BrokenEntry("the stored stage is broken")
+
+    with pytest.raises(BrokenEntry):
+        turning_of(profile, tmp_path, compute, []).run([EVOLVES, AFTER])
+    assert times == 1
 
 
 def test_a_server_that_does_not_start_fails_the_turn_and_says_why(
