@@ -94,6 +94,7 @@ class Endpoint:
         self._retrying = retrying(attempts, tenacity.sleep_using_event(self._closed))
         self._opening = threading.Lock()
         self._opened: httpx2.Client | None = None
+        self._in_flight: set[_Deadline] = set()
 
     @property
     def host(self) -> str:
@@ -137,6 +138,8 @@ class Endpoint:
     def close(self) -> None:
         """Abort requests in flight, and send no more."""
         self._closed.set()
+        for each in list(self._in_flight):  # closing a client wakes no thread that reads
+            each.break_off()
         with self._opening:
             if self._opened is not None:
                 self._opened.close()
@@ -165,6 +168,7 @@ class Endpoint:
         url = f"{self.address}{path}"
         deadline = _Deadline(self.timeout_s)
         traced = {"trace": deadline.watch}
+        self._in_flight.add(deadline)
         try:
             with (
                 deadline,
@@ -184,6 +188,8 @@ class Endpoint:
             else:
                 why = f"The reply of {self.host} to {what} broke off ({error_in_a_line(error)})"
             raise LostError(why) from None
+        finally:
+            self._in_flight.discard(deadline)
 
     def _body(self, reply: httpx2.Response) -> bytes:
         import httpx2
@@ -265,7 +271,7 @@ class _Deadline(threading.Timer):
     """Breaks a request off after a time; an HTTP client limits only the wait for the next byte."""
 
     def __init__(self, timeout_s: float) -> None:
-        super().__init__(timeout_s, self._break_off)
+        super().__init__(timeout_s, self.break_off)
         self.daemon = True
         self.passed = False
         self._sockets: list[socket.socket] = []
@@ -276,9 +282,9 @@ class _Deadline(threading.Timer):
             # TLS takes the socket over, but its duplicate still ends the connection.
             self._sockets.append(info["return_value"].get_extra_info("socket").dup())
             if self.passed:
-                self._break_off()
+                self.break_off()
 
-    def _break_off(self) -> None:
+    def break_off(self) -> None:
         self.passed = True
         for each in self._sockets:
             with suppress(OSError):

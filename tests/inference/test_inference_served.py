@@ -1,6 +1,7 @@
 """Laws of engines that are servers, held to a stand-in that is started as vLLM is."""
 
 import json
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -212,6 +213,30 @@ def test_what_refuses_a_key_or_a_prompt_is_quoted_without_the_key(
     assert isinstance(caught.value, UserError) == (key is not None)
     assert says in str(caught.value)
     assert "sk-solver" not in str(caught.value)
+
+
+def test_a_failure_aborts_the_requests_in_flight() -> None:
+    under_way, held = threading.Event(), threading.Event()
+
+    def reply(body: Any) -> Any:
+        if body["prompt"] == [2, 3]:
+            under_way.set()
+            held.wait()
+        under_way.wait()
+        return 400, {"error": {"message": "no"}}, {}
+
+    words: Any = Words()
+    asked = [Request(i, tokens, (11,), room=4) for i, tokens in enumerate([(2, 3), (4, 5)])]
+    with StandIn(reply) as server:
+        engine = CompletionsEngine(server.url, "m", words, concurrency=2, no_cut=0)
+        with pytest.raises(HarnessError, match="refused"):
+            engine.generate(asked, Sampling(0.0, 1.0, (1,)), lambda answers: None)
+        asking = [it for it in threading.enumerate() if it.name.startswith("answers")]
+        for thread in asking:
+            thread.join(5.0)
+        waiting = [thread for thread in asking if thread.is_alive()]
+        held.set()
+    assert not waiting
 
 
 def asked_at(url: str, key_variable: str | None = None) -> AnswersOf:
