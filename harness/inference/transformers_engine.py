@@ -123,6 +123,7 @@ class TransformersEngine:
             temperature=sampling.temperature,
             top_p=sampling.top_p,
             uniforms=torch.from_numpy(np.stack(uniforms)).to(device),
+            context=self._renderer.context,
         )
         cut = [tokens[: batch[row // n].room] for row, tokens in enumerate(answers)]
         tokenizer, stops = self._renderer.tokenizer, sampling.stops

@@ -15,6 +15,7 @@ Source: paper appendix A (six completions); authors' code (temperature 0.7, top_
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -170,6 +171,7 @@ def decode(
     temperature: float,
     top_p: float,
     uniforms: torch.Tensor,
+    context: int = sys.maxsize,
 ) -> list[list[int]]:
     """Sample n completions of each prompt in a batch.
 
@@ -178,7 +180,7 @@ def decode(
     time for six short completions on a CPU.
 
     Token ids and mask are B x T, left-padded; `uniforms` are (B * n) x M numbers in [0, 1), one per
-    token.
+    token. Tokens after the `context` are of no use, but do not fail.
 
     Returns:
         B * n token lists, grouped by prompt, each with the token that ended its turn, if one did.
@@ -204,7 +206,7 @@ def decode(
         if len(rows) == 0 or step == max_new_tokens - 1:
             break
         mask = torch.cat([mask, mask.new_ones(len(mask), 1)], dim=1)
-        position = position + 1
+        position = (position + 1).clamp(max=context - 1)
         logits = _next_logits(model, tokens[:, None], mask, position, cache)
     return completions
 

@@ -10,13 +10,13 @@ import pytest
 import torch
 from asked import CONVERSATIONS, TEXTS
 from tiny_gemma import build_tiny_gemma
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel
 
 from harness.errors import HarnessError, UserError
 from harness.inference import transformers_engine
 from harness.inference.request import Renderer
 from harness.inference.solver import Solver, started
-from harness.models.loading import from_folder, text_of
+from harness.models.loading import from_folder, load_tokenizer, text_of
 from harness.models.policy import Completion, decode
 from harness.serving.engines import identity
 
@@ -130,6 +130,26 @@ def test_an_answer_ends_where_the_context_does_and_that_is_counted(
         first, *_ = solving.generate(near, **SAMPLING)
         assert (solving.asked, solving.shortened) == (9, 1)
     assert max(sample.n_tokens for sample in first) <= 3
+
+
+def test_absolute_positions_end_with_the_context_whoever_shares_the_batch(
+    policy_path: Path, tmp_path: Path
+) -> None:
+    """A prompt of 22 tokens leaves room for two, its neighbor of seven for twelve."""
+    gpt2 = Path(shutil.copytree(policy_path, tmp_path / "gpt2"))
+    torch.manual_seed(0)
+    small = {"n_positions": 24, "n_embd": 16, "n_layer": 1, "n_head": 2}
+    size = len(load_tokenizer(policy_path))
+    GPT2LMHeadModel(
+        GPT2Config(vocab_size=size, **small, bos_token_id=2, eos_token_id=1)
+    ).save_pretrained(gpt2)
+    asked = [[{"role": "user", "content": " ".join("a" * words)}] for words in (16, 1)]
+
+    def said(keep: Path, batch_size: int) -> Any:
+        with solver(gpt2, keep, batch_size) as solving:
+            return solving.generate(asked, **SAMPLING | {"n": 1})
+
+    assert said(tmp_path / "together", 2) == said(tmp_path / "alone", 1)
 
 
 def test_a_checkpoint_that_cannot_be_asked_or_writes_no_text_is_one_sentence(
