@@ -102,14 +102,14 @@ class FunctionRewards:
     def _checked(self, prompt: str, answers: list[str]) -> list[float]:
         try:
             found = self.function(prompt, answers)
+            if found is None:
+                return [math.nan] * len(answers)
+            numbers = [float(reward) for reward in found]
         except HarnessError:
             raise
         except Exception as error:  # user code
             said = error_in_a_line(error)
             raise UserError(f"the reward `{self.name}` fails at a prompt: {said}") from error
-        if found is None:
-            return [math.nan] * len(answers)
-        numbers = [float(reward) for reward in found]
         if len(numbers) != len(answers) or not all(map(math.isfinite, numbers)):
             raise UserError(
                 f"the reward `{self.name}` returned {numbers} for {len(answers)} answers; let it "

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -75,6 +76,16 @@ def test_a_function_gives_one_finite_number_for_each_answer(found: list[float]) 
     model = runtime_of("broken").rewards(f"broken@{__name__}-1", "one answer", "float32")
     with pytest.raises(UserError, match=r"`broken` returned .* for 2 answers"):
         model.score([TALK], [["a", "b"]])
+
+
+@pytest.mark.parametrize("found", [1.0, [None, 1.0], ["x", "y"]])
+def test_a_function_that_returns_no_numbers_is_one_sentence(found: Any) -> None:
+    @reward("wordy", version="1")
+    def wordy(prompt: str, answers: list[str]) -> list[float]:
+        return found  # type: ignore[no-any-return]
+
+    with pytest.raises(UserError, match=r"the reward `wordy` fails at a prompt: (Type|Value)E"):
+        rewards.load(f"wordy@{__name__}-1", "one answer").score([TALK], [["a", "b"]])
 
 
 def test_what_a_function_raises_is_a_sentence() -> None:
