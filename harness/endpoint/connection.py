@@ -346,8 +346,9 @@ def _checked(base_url: str) -> str:
     plain = base_url.isascii() and base_url.isprintable() and not set(base_url) & set("@?# ")
     try:
         parts = urlsplit(base_url)
-        is_address = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-    except ValueError:  # a port that is not a number, or half an IPv6 address
+        host = (parts.hostname or "").encode("idna")
+        is_address = parts.scheme in ("http", "https") and host and parts.port != 0
+    except ValueError:  # a port that is not a number, half an IPv6 address, or an endless name
         is_address = False
     if not (plain and is_address):
         raise UserError(

@@ -425,8 +425,12 @@ def test_openai_itself_needs_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["http://user:secret@host/v1", "http://host/v1?key=secret", "ftp://host", "host:80", ""]
-)
+    "url",
+    [
+        "http://user:secret@host/v1", "http://host/v1?key=secret", "ftp://host", "host:80", "",
+        "http://localhost..x:8000/v1", f"http://{'x' * 64}/v1",
+    ],
+)  # fmt: skip
 def test_an_address_that_is_none_or_carries_a_secret_is_a_mistake(url: str) -> None:
     with pytest.raises(UserError) as caught:
         Endpoint(url, "JUDGE_TEST_KEY")
