@@ -22,7 +22,7 @@ from harness.endpoint.errors import LostError, OverloadedError, UnansweredError
 from harness.endpoint.request import ChatRequest, is_reply
 from harness.errors import HarnessError, UserError
 from harness.extensions import JUDGES
-from harness.foreign import ForeignTextError, error_in_a_line, in_a_line, read_json
+from harness.foreign import ForeignTextError, error_in_a_line, in_a_line, read_json, readable
 
 if TYPE_CHECKING:
     import httpx2
@@ -337,7 +337,7 @@ class FunctionEndpoint:
         if not isinstance(text, str):
             raise HarnessError(f"{self.address} returned no text on {what}; return a str")
         return {
-            "choices": [{"message": {"role": "assistant", "content": text}}],
+            "choices": [{"message": {"role": "assistant", "content": readable(text)}}],
             "usage": {"prompt_tokens": 0, "completion_tokens": 0},
         }
 

@@ -17,9 +17,10 @@ from judge_stand_in import PRICE, StandIn, ask_for, client_of, completion
 
 from harness.endpoint.budget import BudgetReachedError, Ledger
 from harness.endpoint.client import Client, ServedModel, cost_of, estimate, work_through
-from harness.endpoint.connection import REDACTED, Endpoint
+from harness.endpoint.connection import REDACTED, Endpoint, FunctionEndpoint
 from harness.endpoint.errors import UnansweredError
 from harness.endpoint.prices import TokenPrice, listed_price, parse_price, price_list
+from harness.endpoint.replies import ReplyCache
 from harness.endpoint.request import (
     TOKENS_PER_TEMPLATE,
     ChatRequest,
@@ -28,6 +29,7 @@ from harness.endpoint.request import (
     normalized_settings,
 )
 from harness.errors import HarnessError, UserError
+from harness.extensions import judge
 
 KEY = "sk-a-key-of-the-tests-0123456789"
 
@@ -394,6 +396,16 @@ def test_the_key_is_in_no_file_no_error_and_no_log(
             said = f"{error} {error.__cause__} {error!r}"
         assert server.headers[0]["authorization"] == f"Bearer {KEY}"
     assert KEY not in said + everything(tmp_path) + caplog.text + repr(client.endpoint.__dict__)
+
+
+@pytest.mark.usefixtures("registries")
+def test_half_an_emoji_from_a_judge_of_ones_own_can_be_kept(tmp_path: Path) -> None:
+    @judge("halves", version="1")
+    def halves(messages: object) -> str:
+        return "half \ud83d"
+
+    client = Client(FunctionEndpoint("halves"), ReplyCache(tmp_path), Ledger(tmp_path))
+    assert client.ask(ask_for("a")).text == "half \ufffd"
 
 
 def test_a_placeholder_for_a_key_blots_out_no_words(
