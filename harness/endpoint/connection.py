@@ -8,6 +8,7 @@ out of the reply before anything else sees that.
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import threading
@@ -220,7 +221,11 @@ class Endpoint:
     def _redact(self, received: bytes) -> str:
         """Decode what a server sent, without the key."""
         text, key = received.decode("utf-8", "replace"), self.key or ""
-        return text.replace(key, REDACTED) if len(key) >= SHORTEST_SECRET else text
+        if len(key) >= SHORTEST_SECRET:
+            in_json = json.dumps(key)[1:-1]
+            for spelled in (key, in_json, in_json.replace("/", r"\/")):
+                text = text.replace(spelled, REDACTED)
+        return text
 
     def _failure(
         self, reply: httpx2.Response, text: str, what: str, model: str | None

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 import threading
 from base64 import b64encode
 from dataclasses import replace
@@ -396,6 +397,21 @@ def test_the_key_is_in_no_file_no_error_and_no_log(
             said = f"{error} {error.__cause__} {error!r}"
         assert server.headers[0]["authorization"] == f"Bearer {KEY}"
     assert KEY not in said + everything(tmp_path) + caplog.text + repr(client.endpoint.__dict__)
+
+
+def test_a_key_is_taken_out_however_json_spells_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = 'c2VjcmV0/a2V5"LXNlY3JldA'
+    monkeypatch.setenv("JUDGE_TEST_KEY", key)
+    for spelling in (json.dumps(key), json.dumps(key).replace("/", r"\/")):
+        body = f'{{"error": {{"message": {spelling}}}}}'
+        with (
+            StandIn(lambda sent, body=body: (400, body, {})) as server,
+            pytest.raises(HarnessError, match=re.escape(REDACTED)) as caught,
+        ):
+            client_of(server, tmp_path).ask(ask_for("a"))
+        assert "a2V5" not in str(caught.value)
 
 
 @pytest.mark.usefixtures("registries")
