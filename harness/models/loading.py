@@ -176,7 +176,7 @@ def load_tokenizer(path: Path) -> PreTrainedTokenizerBase:
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
             path, local_files_only=True, trust_remote_code=False
         )
-    except (ImportError, OSError, ValueError) as error:
+    except (ImportError, OSError, TypeError, ValueError) as error:
         raise UserError(
             f"the tokenizer at {path} cannot be loaded ({error_in_a_line(error)}): complete the "
             "download; one without tokenizer.json needs `pip install sentencepiece`."
@@ -188,7 +188,12 @@ def stop_token_ids(tokenizer: PreTrainedTokenizerBase) -> list[int]:
     """Return the ids of end-of-turn, EOS, and those in the `generation_config.json`."""
     end_of_turn = tokenizer.get_vocab().get(END_OF_TURN)
     file = Path(tokenizer.name_or_path or "nowhere") / "generation_config.json"
-    told = json.loads(file.read_bytes()).get("eos_token_id") if file.is_file() else None
+    try:
+        told = json.loads(file.read_bytes()).get("eos_token_id") if file.is_file() else None
+    except (ValueError, AttributeError) as error:
+        raise UserError(
+            f"{file} cannot be read ({error_in_a_line(error)}): complete the download."
+        ) from error
     own = told if isinstance(told, list) else [told]
     return sorted({i for i in (end_of_turn, tokenizer.eos_token_id, *own) if i is not None})
 

@@ -152,6 +152,20 @@ def test_a_tokenizer_is_never_made_up(copied: Path) -> None:
         load_tokenizer(copied)
 
 
+@pytest.mark.parametrize("text", ['{"version": "1.0", "trunc', "", "[]"])
+def test_a_damaged_tokenizer_is_named(copied: Path, text: str) -> None:
+    (copied / "tokenizer.json").write_text(text, encoding="utf-8")
+    with pytest.raises(UserError, match=f"the tokenizer at {copied} cannot be loaded"):
+        load_tokenizer(copied)
+
+
+@pytest.mark.parametrize("text", ['{"eos', "[]"])
+def test_a_damaged_generation_config_is_named(copied: Path, text: str) -> None:
+    (copied / "generation_config.json").write_text(text, encoding="utf-8")
+    with pytest.raises(UserError, match=r"generation_config\.json cannot be read"):
+        stop_token_ids(load_tokenizer(copied))
+
+
 def test_without_a_chat_template_nobody_is_asked(copied: Path) -> None:
     (copied / "chat_template.jinja").unlink(missing_ok=True)
     config = copied / "tokenizer_config.json"
