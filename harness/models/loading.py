@@ -16,7 +16,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 import torch
@@ -28,6 +27,7 @@ from transformers.utils import logging as transformers_logging
 
 from harness.errors import HarnessError, UserError
 from harness.foreign import error_in_a_line
+from harness.runtime.files import grown
 
 Message = Mapping[str, str]
 Conversation = Sequence[Message]
@@ -207,15 +207,12 @@ def with_template_arguments(
     """Create a checkpoint of symlinks with arguments fixed in its template; return it."""
     template = load_tokenizer(folder).chat_template
     head = "".join(f"{{% set {k} = {json.dumps(v)} %}}" for k, v in sorted(arguments.items()))
-    with TemporaryDirectory(dir=out.parent) as scratch:
-        growing = Path(scratch) / out.name
+    with grown(out) as growing:
         growing.mkdir()
         for file in folder.iterdir():
             if file.name != TEMPLATE:
                 (growing / file.name).symlink_to(file.resolve())
         (growing / TEMPLATE).write_text(f"{head}{template}", encoding="utf-8")
-        if not out.is_dir():
-            growing.rename(out)
     return out
 
 

@@ -17,6 +17,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TypedDict
 
 from harness.errors import HarnessError
@@ -119,6 +120,20 @@ def held(folder: Path) -> Iterator[Path]:
     with hold(lock_of(folder), again=True):
         folder.mkdir(parents=True, exist_ok=True)
         yield folder
+
+
+@contextmanager
+def grown(folder: Path) -> Iterator[Path]:
+    """Yield a path to make a folder at, which becomes `folder` unless that is there by then."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=folder.parent) as scratch:
+        growing = Path(scratch) / folder.name
+        yield growing
+        try:
+            growing.rename(folder)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
 
 
 class FileEntry(TypedDict):

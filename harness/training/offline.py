@@ -45,6 +45,7 @@ from harness.models.loading import (
     silence_progress_bars,
     tokenize,
 )
+from harness.runtime.files import grown
 from harness.runtime.stage import StageContext
 from harness.training.distributed import process_count, save_policy
 from harness.training.launch import last_checkpoint, mark_whole, read_curves
@@ -360,10 +361,10 @@ def _data(
     if work is None:
         return Dataset.from_list(messages)
     with PartialState().main_process_first():
-        folder, growing = work / "pairs", work / "pairs.new"
+        folder = work / "pairs"
         if not folder.exists():
-            Dataset.from_list(messages).save_to_disk(growing)
-            growing.rename(folder)
+            with grown(folder) as growing:
+                Dataset.from_list(messages).save_to_disk(growing)
         return load_from_disk(str(folder))
 
 

@@ -23,6 +23,7 @@ from harness.models.loading import (
     with_template_arguments,
 )
 from harness.models.policy import generate, load_policy
+from harness.worlds.real.models import identity_of, resolve, with_arguments
 
 TALK: Conversation = [{"role": "user", "content": "Why?"}]
 CLOSED = "<think>\n\n</think>\n\n"
@@ -102,6 +103,18 @@ def test_the_weights_are_links_and_a_second_call_finds_them(qwen: Path, quiet: P
     assert not (quiet / "chat_template.jinja").is_symlink()
     assert with_template_arguments(qwen, {"enable_thinking": False}, quiet) == quiet
     assert [path.name for path in quiet.parent.iterdir()] == ["qwen"]
+
+
+def test_models_may_move(qwen: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HARNESS_WORK", str(tmp_path / "work"))
+    for place in ("here", "there"):
+        if place == "here":
+            shutil.copytree(qwen, tmp_path / "here" / "me" / "own")
+        else:
+            (tmp_path / "here").rename(tmp_path / "there")
+        monkeypatch.setenv("HARNESS_MODELS", str(tmp_path / place))
+        identity = with_arguments(identity_of("me/own"), {"enable_thinking": False})
+        assert rendered(resolve(identity)).endswith(CLOSED)
 
 
 @pytest.mark.parametrize("value", [True, 3, 0.5, 'a "word" in {{ braces }}'])

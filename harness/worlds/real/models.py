@@ -124,9 +124,9 @@ def resolve(identity: str) -> Path:
         return folder_of(plain)
     from harness.models.loading import with_template_arguments
 
-    out = work_dir() / "templates" / fingerprint_of(identity)[:DIGITS]
-    out.parent.mkdir(parents=True, exist_ok=True)
-    return with_template_arguments(folder_of(plain), told, out)
+    folder = folder_of(plain)  # part of the name, because the checkpoint links to its files
+    name = fingerprint_of([identity, str(folder)])[:DIGITS]
+    return with_template_arguments(folder, told, work_dir() / "templates" / name)
 
 
 def download_line(identity: str) -> str:
