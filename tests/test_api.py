@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from forging import copy_published
 from mlflow import MlflowClient
@@ -91,7 +92,7 @@ def test_a_table_is_planned_and_shows_itself() -> None:
 def test_some_rows_a_figure_and_a_group_are_planned_alike() -> None:
     rows: Any = harness.load("table4", rows=["eva-a_min"], seeds=0).plan()
     assert rows.summary.rows == ["dpo-1", "eva-a_min"]
-    figure: Any = harness.load("figure10", seeds=0).plan()
+    figure: Any = harness.load("figure10", seeds=np.int64(0)).plan()
     assert figure.summary.table == "figure10"
     group: Any = harness.load("all-offline", seeds=0).plan()
     assert group.summary.table == "all-offline"
@@ -139,7 +140,9 @@ def test_a_frame_says_what_its_cells_are() -> None:
     first = frame.iloc[0]
     assert first["label"].endswith(": DPO")
     assert (first["benchmark"], first["unit"]) == ("Arena-Hard v0.1", "%")
-    points = harness.load("figure10").report(seeds=0).to_frame()
+    figure = harness.load("figure10").report(seeds=0)
+    assert figure.pictures == []
+    points = figure.to_frame()
     assert set(points["state"]) == {"not_run"}
     assert points["value"].isna().all()
 
@@ -147,6 +150,7 @@ def test_a_frame_says_what_its_cells_are() -> None:
 def test_mistakes_are_errors_of_the_harness() -> None:
     for call, words in (
         (lambda: harness.load("./none.yaml"), "there is no file"),
+        (lambda: harness.load("table4", rows=[1]).plan(), "no row `1`"),
         (lambda: harness.load("table4", seeds=[]), "no seed is given"),
         (lambda: harness.load("table4", seeds=[1, 1]), "names seed 1 twice"),
         (lambda: harness.evaluate("mt_bench"), "There is nothing to evaluate"),

@@ -1,7 +1,6 @@
 """Experiments: tables or a figure at a profile, with rows and seeds, planned, run and reported.
 
-Every command and the Python API start here; only this module resolves whether a name is a table, a
-figure or a group.
+Every command and the Python API start here.
 """
 
 from __future__ import annotations
@@ -279,7 +278,7 @@ def select(
 
     `settings` override the profile's, as in `profile.training.dpo.beta=0.5`.
     """
-    wanted = parse_names(rows if rows is None or isinstance(rows, str) else ",".join(rows))
+    wanted = parse_names(rows if rows is None or isinstance(rows, str) else ",".join(map(str, rows)))
     asked = None if seeds is None else seeds_of(seeds)
     known: Mapping[str, Table] = declared.all_tables()
     figure, tables = None, tuple[Table, ...]()

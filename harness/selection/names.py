@@ -6,6 +6,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
+from numbers import Integral
 
 from harness.errors import UserError
 from harness.extensions import named_plugins
@@ -65,7 +66,7 @@ def seeds_of(seeds: str | int | Iterable[int]) -> tuple[int, ...]:
     """Return seeds in ascending order, given a string or numbers."""
     if isinstance(seeds, str):
         return parse_seeds(seeds)
-    numbers = [seeds] if isinstance(seeds, int) else list(seeds)
+    numbers = [seeds] if isinstance(seeds, int | Integral) else list(seeds)
     if not numbers:
         raise UserError("no seed is given; ask for at least one, for example 0")
     return parse_seeds(",".join(map(str, numbers)))

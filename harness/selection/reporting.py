@@ -111,6 +111,8 @@ class Reports:
         """The pictures that belong to none of the tables: figures drawn from their rows."""
         from harness.report.page.pictures import drawn_figures, published_pictures
 
+        if not self.tables:
+            return []
         profile = self.tables[0].profile
         if self.published:
             names = {it.table.id for it in self.tables}
