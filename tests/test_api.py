@@ -89,6 +89,21 @@ def test_a_table_is_planned_and_shows_itself() -> None:
         table.run(jobs=0)
 
 
+def test_what_is_done_is_counted_anew_and_plans_keep_what_they_are_not_given(
+    folder: Path,
+) -> None:
+    plan = harness.load("table4", rows=["dpo-1"]).plan(seeds=0, jobs=2, budget_usd=5)
+    first, *others = plan.pending
+    assert plan.summary.stages.done == 0
+    with plan.store.writing(first):
+        pass
+    assert plan.summary.stages.done == 1
+    assert plan.pending == (*others,)
+    again = plan.plan(seeds=[1])
+    assert (again.jobs, repr(again.budget_usd)) == (2, "5.0")
+    assert repr(again.plan(budget_usd=np.float64(2.0)).budget_usd) == "2.0"
+
+
 def test_some_rows_a_figure_and_a_group_are_planned_alike() -> None:
     rows: Any = harness.load("table4", rows=["eva-a_min"], seeds=0).plan()
     assert rows.summary.rows == ["dpo-1", "eva-a_min"]

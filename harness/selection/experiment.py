@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,7 +47,7 @@ class Experiment(Request):
     and each table's most complete ones are reported. `on_note` is called with messages to the user.
     """
 
-    @cached_property
+    @property
     def summary(self) -> PlanSummary:
         """What a run would compute, and how much of it is done."""
         from harness.selection.planning import summary_of
@@ -58,13 +57,18 @@ class Experiment(Request):
     def plan(
         self, seeds: Seeds = None, jobs: int | None = None, *, budget_usd: float | None = None
     ) -> Experiment:
-        """Return the experiment with these, after checking that the profile can run it.
+        """Return the experiment with what is given, after checking that the profile can run it.
 
         A group's tables that the profile cannot run are left out.
         """
         workers_of(jobs)
         check_budget(budget_usd)
-        planned = replace(self, seeds=self._asked(seeds), jobs=jobs, budget_usd=budget_usd)
+        planned = replace(
+            self,
+            seeds=self._asked(seeds),
+            jobs=self.jobs if jobs is None else jobs,
+            budget_usd=self.budget_usd if budget_usd is None else float(budget_usd),
+        )
         assert planned.parts
         return planned
 
@@ -96,9 +100,7 @@ class Experiment(Request):
 
         planned = self
         if seeds is not None or jobs is not None:
-            planned = self.plan(
-                seeds, self.jobs if jobs is None else jobs, budget_usd=self.budget_usd
-            )
+            planned = self.plan(seeds, jobs)
         return run(planned, engine, watch, on_note, on_tracking, on_report)
 
     def report(self, seeds: Seeds = None, on_note: Say = ignore) -> Reports:
@@ -278,7 +280,9 @@ def select(
 
     `settings` override the profile's, as in `profile.training.dpo.beta=0.5`.
     """
-    wanted = parse_names(rows if rows is None or isinstance(rows, str) else ",".join(map(str, rows)))
+    wanted = parse_names(
+        rows if rows is None or isinstance(rows, str) else ",".join(map(str, rows))
+    )
     asked = None if seeds is None else seeds_of(seeds)
     known: Mapping[str, Table] = declared.all_tables()
     figure, tables = None, tuple[Table, ...]()

@@ -130,9 +130,9 @@ class Request:
             return Plan(self.figure_runs.targets)
         return Plan(stage for part in self.parts for stage in part.targets)
 
-    @cached_property
+    @property
     def pending(self) -> tuple[Stage, ...]:
-        """The stages that were not done when this was first asked."""
+        """The stages that are not done."""
         return self.stages.pending(self.store)
 
     @cached_property
