@@ -399,19 +399,19 @@ def test_the_key_is_in_no_file_no_error_and_no_log(
     assert KEY not in said + everything(tmp_path) + caplog.text + repr(client.endpoint.__dict__)
 
 
+@pytest.mark.parametrize("slash", ["/", r"\/"])
 def test_a_key_is_taken_out_however_json_spells_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slash: str
 ) -> None:
     key = 'c2VjcmV0/a2V5"LXNlY3JldA'
     monkeypatch.setenv("JUDGE_TEST_KEY", key)
-    for spelling in (json.dumps(key), json.dumps(key).replace("/", r"\/")):
-        body = f'{{"error": {{"message": {spelling}}}}}'
-        with (
-            StandIn(lambda sent, body=body: (400, body, {})) as server,
-            pytest.raises(HarnessError, match=re.escape(REDACTED)) as caught,
-        ):
-            client_of(server, tmp_path).ask(ask_for("a"))
-        assert "a2V5" not in str(caught.value)
+    body = json.dumps({"error": {"message": key}}).replace("/", slash)
+    with (
+        StandIn(lambda sent: (400, body, {})) as server,
+        pytest.raises(HarnessError, match=re.escape(REDACTED)) as caught,
+    ):
+        client_of(server, tmp_path).ask(ask_for("a"))
+    assert "a2V5" not in str(caught.value)
 
 
 @pytest.mark.usefixtures("registries")
