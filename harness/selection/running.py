@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 from harness.errors import UserError
+from harness.pipeline.estimate import requests_of
 from harness.pipeline.factory import Turns, engine_of
 from harness.project import work_dir
 from harness.registry.serving import variable
@@ -14,7 +15,6 @@ from harness.runtime import Engine, EngineOptions, Event, Plan, RunOutcome, Stag
 from harness.runtime.crew import visible_gpus
 from harness.selection import stored
 from harness.selection.names import Say, ignore
-from harness.selection.planning import summary_of
 from harness.selection.reporting import Reports, run_reports
 from harness.selection.request import Request
 from harness.selection.served_run import ServedRun
@@ -56,7 +56,7 @@ def run(
 def _prepare(it: Request, where: EngineOptions, on_note: Say) -> None:
     """Check everything that stages need, and that a budget can be kept."""
     it.store.root.mkdir(parents=True, exist_ok=True)  # fails before anything is started
-    requests = summary_of(it).requests if it.budget_usd is not None else []
+    requests = requests_of(it.profile, it.pending) if it.budget_usd is not None else []
     for of in (each for each in requests if each.usd is None):
         raise UserError(
             f"--budget-usd needs the price of {of.model}, which is not known; give it in "
