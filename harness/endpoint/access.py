@@ -45,12 +45,13 @@ def model_of(
     model: str,
     settings: Mapping[str, Json] | None = None,
     ledger: Ledger | None = None,
-    *,
-    keyless: bool = False,
 ) -> ServedModel:
-    """Return a role's model behind a client that caches replies in the work folder."""
+    """Return a role's model behind a client that caches replies in the work folder.
+
+    Whoever brings a ledger checks the key, once it is known that anything will be sent.
+    """
     server = _server(role, model)
-    if not keyless:
+    if ledger is None:
         server.check_key(variable(role, "URL"))
     name = variable(role, "CONCURRENCY")
     at_once = _number(name, CONCURRENCY)

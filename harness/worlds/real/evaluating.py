@@ -57,7 +57,7 @@ def judge_of(
     if name.startswith(REWARD_JUDGE):
         reward = rewards.load(name.removeprefix(REWARD_JUDGE), "one answer", dtype)
         return RewardJudge(reward, name)
-    return model_of("judge", name, ledger=ledger, keyless=ledger is not None)
+    return model_of("judge", name, ledger=ledger)
 
 
 def evaluate(
