@@ -83,7 +83,7 @@ def load_model(path: Path) -> Any:
     return from_folder(AutoModelForCausalLM, path)
 
 
-def load_strictly(kind: Any, path: Path, device: str = "cpu", dtype: str = "float32") -> Any:
+def load_strictly(kind: Any, path: Path, device: str, dtype: str) -> Any:
     """Load a model in evaluation mode; its tensors must be exactly those in the files."""
     return from_folder(kind, path, dtype, strict=True).to(torch.device(device)).eval()
 

@@ -84,7 +84,7 @@ class Program:
         return f"last log lines: {words} (all of them in {self.log})"
 
     def wait_until_healthy(
-        self, port: int, limit_s: float, on_wait: Callable[[float], None] = lambda seconds: None
+        self, port: int, limit_s: float, on_wait: Callable[[float], None]
     ) -> None:
         """Wait until a server answers `GET /health`; `on_wait` gets the seconds so far."""
         begun = time.monotonic()

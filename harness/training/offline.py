@@ -261,7 +261,7 @@ def short_enough(
     rows: Pairs,
     tokenizer: PreTrainedTokenizerBase,
     max_length: int,
-    max_prompt_length: int | None = None,
+    max_prompt_length: int | None,
 ) -> list[Mapping[str, Any]]:
     """Return the pairs within the limits in tokens: prompt with either completion, and alone."""
     conversations = [as_messages(row) for row in rows]
