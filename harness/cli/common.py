@@ -130,9 +130,7 @@ AllowFewerOption = Annotated[
         "Publish even if it is incomplete, or has less than what is published.",
     ),
 ]
-FullOption = Annotated[
-    bool, option("--full", None, "Print everything, not only the summary.")
-]
+FullOption = Annotated[bool, option("--full", None, "Print everything, not only the summary.")]
 BudgetOption = Annotated[
     float | None,
     option("--budget-usd", "USD", "Stop before this work folder has spent more than this in all."),
