@@ -184,6 +184,8 @@ class Endpoint:
                 f"{self.host} cannot be reached ({why}); is the server running?"
             ) from None
         except httpx2.RequestError as error:
+            if self._closed.is_set():
+                raise HarnessError(f"The connection to {self.host} was closed") from None
             if deadline.passed or isinstance(error, httpx2.TimeoutException):
                 why = f"{self.host} did not reply within {self.timeout_s:g} s to {what}"
             else:

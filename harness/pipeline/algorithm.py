@@ -48,6 +48,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import takewhile
 
 from harness.errors import UserError
 from harness.extensions import CREATORS, LOSSES, METRICS, SELECTORS
@@ -244,8 +245,10 @@ class _Step:
             joined = self._stage("join", {"seed": self.seed}, both)
             return Iteration(joined, joined, self._train(None, joined))
         if before.prompts.kind in ("select", "choose"):
-            left = creator.fraction
-            made = left * creator.evolutions * (1 if creator.parents is not None else left)
+            arms = reversed(self.recipe.chain[: self.number - 1])
+            left = creator.fraction ** len([*takewhile("select".__eq__, arms)])
+            share = creator.fraction * creator.evolutions
+            made = share if creator.parents is not None else share * left
             if left + min(made, creator.evolved_share) < 1:
                 raise UserError(
                     f"`eva` after `select` has {left:.0%} of the prompts left and evolves "

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, PrivateAttr, model_validator
 
@@ -124,7 +124,7 @@ BASE = "base"
 class BenchmarkSettings(Strict):
     """How a benchmark is answered and judged, or what judges the prompts of an iteration."""
 
-    columns: tuple[ScoreId, ...]
+    columns: Annotated[tuple[ScoreId, ...], Field(min_length=1)]
     items: Count | dict[str, Count]
     """Number of prompts or conversations; by score if each score has its own items."""
     judge: str

@@ -63,6 +63,11 @@ def _prepare(it: Request, where: EngineOptions, on_note: Say) -> None:
             f"{variable(of.role, 'PRICE')}, as dollars for a million tokens in and out "
             "(`1.25,5`; `0,0` for a model of your own)"
         )
+    if it.profile.creator.max_new_tokens is None and any(of.role == "creator" for of in requests):
+        raise UserError(
+            "--budget-usd needs the longest rewrite, in tokens; set "
+            "`profile.creator.max_new_tokens`"
+        )
     for advice in refuse_missing(it.profile, it.pending, it.name, here=where.engine == "local"):
         on_note(advice)
 

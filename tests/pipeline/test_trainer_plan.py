@@ -135,6 +135,10 @@ def test_too_few_prompts_to_mix_after_a_selection_are_refused(planner: Planner) 
     """
     with pytest.raises(UserError, match="25% of the prompts left and evolves 25%, too few"):
         chain(planner, "human", "select", "eva")
+    halves = Creator.model_validate({"metric": "uniform", "fraction": 0.5})
+    twice = Recipe(algorithm="dpo", chain=("human", "select", "select", "eva"), creator=halves)
+    with pytest.raises(UserError, match="25% of the prompts left and evolves 50%, too few"):
+        planner.run("halves", twice, 0)
     settings = Creator.model_validate({"metric": "uniform", "parents": 6})
     recipe = Recipe(algorithm="dpo", chain=("human", "select", "eva"), creator=settings)
     assert planner.run("parents", recipe, 0).iterations[-1].prompts.kind == "mix"
