@@ -117,14 +117,7 @@ class Reports:
         if self.published:
             names = {it.table.id for it in self.tables}
             return list(published_pictures(project.publishing_dir() / profile.name, names))
-        # A profile with columns of its own lacks those of some figures.
-        columns = {it.table.id: {column.id for column in it.table.columns} for it in self.tables}
-        shown = [
-            figure
-            for figure in all_figures().values()
-            if all({*figure.reads} <= columns.get(r.partition("/")[0], set()) for r in figure.rows)
-        ]
-        return list(drawn_figures(shown, self.tables, Store(store_dir())))
+        return list(drawn_figures(all_figures().values(), self.tables, Store(store_dir())))
 
     def to_frame(self) -> pd.DataFrame:
         """Return the numbers as a data frame with one row per cell, or per point of a figure.

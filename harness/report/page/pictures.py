@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from harness.pipeline.runs import plan_figure
-from harness.registry.declared import all_figures, natural
+from harness.registry.declared import all_figures, all_tables, natural
 from harness.registry.figures import Figure
 from harness.report.figures.drawing import figure_picture
 from harness.report.figures.report import assemble_figure
@@ -24,14 +24,16 @@ def drawn_figures(
 ) -> Iterator[Picture]:
     """Yield the figures of which all tables are there, and any number with their shared seeds."""
     known = {it.table.id: it for it in tables if it.runs is not None}
-    declared = {name: it.table for name, it in known.items()}
     for figure in sorted(figures, key=lambda it: natural(it.id)):
         names = {ref.partition("/")[0] for ref in figure.rows}
         if not names <= known.keys():
             continue
         seeds = set.intersection(*({*known[name].report.seeds} for name in names))
-        runs = plan_figure(figure, declared, tables[0].profile, sorted(seeds)) if seeds else None
-        if runs is not None and runs.runs:
+        if not seeds:
+            continue
+        # As declared: a figure reads columns for which a profile may have others.
+        runs = plan_figure(figure, all_tables(), tables[0].profile, sorted(seeds))
+        if runs.runs:
             report = assemble_figure(runs, store)
             if any(point.value is not None for point in report.points):
                 origin = f"drawn from the store, {report.seed_count}"
