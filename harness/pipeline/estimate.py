@@ -21,7 +21,7 @@ from harness.runtime import Plan, Store
 from harness.runtime.files import StoreError
 from harness.runtime.stage import Stage
 from harness.strict import Strict
-from harness.worlds import DOWNSTREAM, World
+from harness.worlds import DOWNSTREAM
 from harness.worlds.lookup import world_of
 from harness.worlds.needs import asked_by, served_here
 from harness.worlds.real.benchmarks import class_of, is_benchmark
@@ -56,13 +56,16 @@ class PaidRequests(Strict):
 
 def requests_of(profile: Profile, stages: Iterable[Stage]) -> list[PaidRequests]:
     """Return the requests of some stages to models that the harness does not serve itself."""
+    sent = [
+        (asked, stage)
+        for stage in stages
+        for asked in asked_by(stage)
+        if served_here(profile, *asked) is None
+    ]
+    items = _items(profile) if sent else {}
     counts: dict[tuple[ServedRole, str], float] = {}
-    world = world_of(profile)
-    for stage in stages:
-        for role, model in asked_by(stage):
-            if served_here(profile, role, model) is None:
-                number = _requests(world, stage)
-                counts[role, model] = counts.get((role, model), 0.0) + number
+    for asked, stage in sent:
+        counts[asked] = counts.get(asked, 0.0) + _requests(stage, items)
     found = []
     for (role, model), number in counts.items():
         price, (prompt, reply) = price_of(role, model), TOKENS[role]
@@ -78,7 +81,7 @@ def requests_of(profile: Profile, stages: Iterable[Stage]) -> list[PaidRequests]
     return found
 
 
-def _requests(world: World, stage: Stage) -> float:
+def _requests(stage: Stage, items: Mapping[str, int]) -> float:
     s = cast(Mapping[str, Any], stage.settings)
     match stage.kind:
         case "rate":
@@ -89,19 +92,23 @@ def _requests(world: World, stage: Stage) -> float:
             return (1 + RETRIED) * _steps(stage) * _rewrites(s["online"])
         case "judge" | "answer":
             identity = str(s["benchmark"])
-            name, declared = next(
-                (name, it)
-                for name, it in world.profile.benchmarks.items()
-                if not it.of_prompts and _place(world.benchmark(name)) == _place(identity)
-            )
+            number = items[_place(identity)]
+            if not is_benchmark(identity):
+                return number
+            kind = class_of(identity)
+            return number * (kind.verdicts if stage.kind == "judge" else kind.turns)
+    return prompts_of(stage) * int(s.get("n", 1))
+
+
+def _items(profile: Profile) -> dict[str, int]:
+    """Return the number of questions of each benchmark, by its identity without the digest."""
+    world, found = world_of(profile), dict[str, int]()
+    for name, it in profile.benchmarks.items():
+        if not it.of_prompts:
             # Table 9's tasks have questions of their own; other scores share the answers.
             total = sum if name == DOWNSTREAM else max
-            items = total(map(declared.items_of, declared.columns))
-            if not is_benchmark(identity):
-                return items
-            kind = class_of(identity)
-            return items * (kind.verdicts if stage.kind == "judge" else kind.turns)
-    return prompts_of(stage) * int(s.get("n", 1))
+            found.setdefault(_place(world.benchmark(name)), total(map(it.items_of, it.columns)))
+    return found
 
 
 def _place(identity: str) -> str:
