@@ -244,17 +244,15 @@ class _Step:
             both = {"base": before.pairs, "evolved": evolved_pairs}
             joined = self._stage("join", {"seed": self.seed}, both)
             return Iteration(joined, joined, self._train(None, joined))
-        if before.prompts.kind in ("select", "choose"):
-            arms = reversed(self.recipe.chain[: self.number - 1])
-            left = creator.fraction ** len([*takewhile("select".__eq__, arms)])
-            share = creator.fraction * creator.evolutions
-            made = share if creator.parents is not None else share * left
-            if left + min(made, creator.evolved_share) < 1:
-                raise UserError(
-                    f"`eva` after `select` has {left:.0%} of the prompts left and evolves "
-                    f"{made:.0%}, too few to mix as many as before: raise `creator.fraction`, or "
-                    "leave `select` out"
-                )
+        arms = reversed(self.recipe.chain[: self.number - 1])
+        left = creator.fraction ** len([*takewhile("select".__eq__, arms)])
+        share = creator.fraction * creator.evolutions
+        made = share if creator.parents is not None else share * left
+        if left + min(made, creator.evolved_share) < 1:
+            raise UserError(
+                f"`eva` after `select` has {left:.0%} of the prompts left and evolves {made:.0%}, "
+                "too few to mix as many as before: raise `creator.fraction`, or leave `select` out"
+            )
         mixed = self._stage(
             "mix",
             {

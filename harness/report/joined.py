@@ -17,7 +17,7 @@ from harness.pipeline.runs import TableRuns
 from harness.report.build import results_on
 from harness.report.cells import measured_cell
 from harness.report.controls import KnownControls, seeds_asked
-from harness.report.model import Cell, Origin, Report, ReportRow, RowFacts, State
+from harness.report.model import Cell, Origin, Report, ReportRow, RowFacts, State, seed_of
 from harness.report.origin import distinct
 from harness.report.publication import read_digests, read_published, restore
 from harness.report.publish import steps_of
@@ -129,7 +129,7 @@ def _made_by(before: Cell, own: Cell) -> Cell:
     """Return a cell with the seeds and runs of both; if a seed is incomplete, so is the cell."""
     incomplete = before if own.state == "ok" else own
     made = {name: _both(before, own, name) for name in ("reward_models", "creators")}
-    runs = sorted({*before.runs, *own.runs}, key=_seed)
+    runs = sorted({*before.runs, *own.runs}, key=seed_of)
     seeds = sorted({*before.seeds, *own.seeds})
     state = _state(before, own, bool(runs))
     said = {"state": state, "reason": incomplete.reason, "seeds": tuple(seeds)}
@@ -140,11 +140,6 @@ def _state(before: Cell | RowFacts, own: Cell | RowFacts, some: bool) -> State:
     """Return the state of both, of which some seed may be there."""
     state = before.state if own.state == "ok" else own.state
     return "partial" if some and state == "not_run" else state
-
-
-def _seed(run: str) -> int:
-    """Return the seed of a judged run, `run/profile/seed0@fingerprint`."""
-    return int(run.rpartition("/seed")[2].partition("@")[0])
 
 
 def _origin(before: Origin, own: Origin, stages: int, missing: int) -> Origin:

@@ -136,6 +136,11 @@ VerdictWord = Literal["supported", "contradicted", "inconclusive", "inadmissible
 JudgedRun = Annotated[str, Field(pattern=r"^[a-z0-9_.+-]+/[a-z0-9_.+-]+/seed[0-9]+@[0-9a-f]{12}$")]
 
 
+def seed_of(run: str) -> int:
+    """Return the seed of a judged run, `run/profile/seed0@fingerprint`."""
+    return int(run.rpartition("/seed")[2].partition("@")[0])
+
+
 class Cell(Part):
     """One row in one column; either complete or without numbers, as `state` says."""
 

@@ -18,7 +18,7 @@ import numpy as np
 from harness.registry.figures import CorrelationFigure
 from harness.report import plots
 from harness.report.figures.data import Floats, PromptData
-from harness.report.figures.points import NAMES, Point, xy
+from harness.report.figures.points import Point, label_of, xy
 from harness.report.figures.report import FigureReport
 from harness.report.plots import INK, MUTED, OURS, PAGE_WIDTH, PAPERS, STYLES, Picture, Target
 from harness.report.view import NO_PAPER
@@ -235,8 +235,8 @@ def draw_scatter(report: FigureReport, frame: pd.DataFrame, canvas: Canvas) -> N
     with canvas((PAGE_WIDTH, 4.6)) as (_, panels):
         axes = panels[0][0]
         plots.plain_frame(axes)
-        axes.set_xlabel(f"{NAMES.get(figure.x, figure.x)}, in units of the reward model")
-        axes.set_ylabel(NAMES.get(figure.y, figure.y))
+        axes.set_xlabel(f"{label_of(figure.x)}, in units of the reward model")
+        axes.set_ylabel(label_of(figure.y))
         if frame["value"].isna().any():
             plots.note(axes, frame["why"].iloc[0])
             return

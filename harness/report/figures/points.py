@@ -241,7 +241,13 @@ NAMES: Mapping[str, str] = {
     "a_min_inv": "best less worst (1/A*_min inverts it)",
     "uniform": "uniform",
 }
-"""Labels of informativeness metrics in figures."""
+"""Labels of built-in informativeness metrics in figures."""
+
+
+def label_of(metric: str) -> str:
+    """Return a metric's label; a plug-in's is its name."""
+    return NAMES.get(metric, metric)
+
 
 ALL_TOPICS = "all topics"
 """Placeholder for the topics while none are known."""
@@ -287,7 +293,7 @@ def shares(_: SharesFigure, data: PromptData) -> SeedValues:
 def densities(figure: DensitiesFigure, data: PromptData) -> SeedValues:
     edges = np.linspace(0.0, 1.0, figure.bins + 1)
     for metric in figure.metrics:
-        name = NAMES.get(metric, metric)
+        name = label_of(metric)
         seeds = [scaled(informativeness(part.rewards, metric)) for part in data.of()]
         for at, quantity, number in TOLD:
             yield SUMMARY, name, at, quantity, "0-1", [number(values) for values in seeds]
@@ -317,7 +323,7 @@ def xy(
 
 
 def gap_name(figure: TopicsFigure) -> str:
-    return f"reward gap: {NAMES.get(figure.gap, figure.gap)}"
+    return f"reward gap: {label_of(figure.gap)}"
 
 
 def topics(figure: TopicsFigure, data: PromptData) -> SeedValues:

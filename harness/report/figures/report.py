@@ -61,7 +61,7 @@ def correlation_findings(figure: CorrelationFigure, shown: Sequence[Point]) -> l
     if any(point.value is None for point in rho.values()):
         return []
     told = ", ".join(f"{p.value:.3f} over {series}" for series, p in rho.items())
-    names = " and ".join(points.NAMES.get(it, it) for it in (figure.x, figure.y))
+    names = f"{points.label_of(figure.x)} and {points.label_of(figure.y)}"
     return [f"Rank correlation of {names}, mean over seeds: {told}."]
 
 

@@ -41,7 +41,7 @@ from harness.report.claims import (
     why_unjudged,
 )
 from harness.report.league import league_pictures
-from harness.report.model import GROUPS, Estimate, Verdict
+from harness.report.model import GROUPS, Estimate, Verdict, seed_of
 from harness.report.page.examples import examples_in, first_of
 from harness.report.plots import Picture
 from harness.report.render import environment
@@ -147,9 +147,7 @@ def run_block(tables: Iterable[Results]) -> Block:
         for cell in found.report.cells:
             rows, seeds, models, creators, judges = runs[of_row[cell.row][cell.column]]
             rows[f"{found.table.id}/{cell.row}"] = None
-            seeds |= dict.fromkeys(
-                run.rpartition("/seed")[2].partition("@")[0] for run in cell.runs
-            )
+            seeds |= dict.fromkeys(str(seed_of(run)) for run in cell.runs)
             models |= dict.fromkeys(cell.reward_models)
             creators |= dict.fromkeys(cell.creators)
             judges |= dict.fromkeys(filter(None, [cell.judge]))
