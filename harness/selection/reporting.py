@@ -122,8 +122,8 @@ class Reports:
     def to_frame(self) -> pd.DataFrame:
         """Return the numbers as a data frame with one row per cell, or per point of a figure.
 
-        Columns are those of `harness report --json`; cells also get the row's label and the
-        column's benchmark and unit. Absent values are missing.
+        Columns are those of `harness report --json`; cells also get the row's label, the unit, and
+        the benchmark they were measured on, or the name of its stand-in. Absent values are missing.
         """
         import pandas as pd
 
@@ -134,7 +134,7 @@ class Reports:
             names = row_names(found.report)
             for cell in found.report.cells:
                 column = found.table.column(cell.column)
-                said = {"label": names[cell.row], "benchmark": column.benchmark}
+                said = {"label": names[cell.row], "benchmark": found.profile.called(column)}
                 lines.append(cell.as_json() | said | {"unit": column.unit})
         return pd.DataFrame(lines)
 
