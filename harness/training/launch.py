@@ -136,9 +136,7 @@ def _outcome(program: Program, work: Path) -> Metrics:
         return cast(Metrics, left["summary"])
     if full := disk_full("training under accelerate", work):
         raise full
-    raise HarnessError(
-        f"{program.died('before it was done')}; the same command goes on from the last checkpoint"
-    )
+    raise HarnessError(f"{program.died('before it was done')}; run the same command again to go on")
 
 
 # Runs in each launched process.

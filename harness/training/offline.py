@@ -220,7 +220,11 @@ def train_pairs(ctx: StageContext, place: Placement) -> Metrics:
     """Run one process's part of a launched training job (`harness.training.launch`)."""
     s = cast(dict[str, Any], ctx.settings)
     return train(
-        algorithm_of(s["algorithm"], s, micro_batch_size=place.micro_batch),
+        algorithm_of(
+            s["algorithm"],
+            s,
+            micro_batch_size=place.micro_batch or place.share(s["batch_size"]),
+        ),
         ctx.inputs["policy"],
         pq.read_table(ctx.inputs["pairs"]).to_pylist(),
         ctx.output,

@@ -127,8 +127,8 @@ class Placement(Strict):
         share, rest = divmod(rows, self.devices)
         if rest or not share:
             raise UserError(
-                f"{rows} prompts or rollouts of a step cannot be shared by {self.devices} devices: "
-                "set `hardware.devices` to a divisor."
+                f"{rows} prompts, pairs or rollouts of a step cannot be shared by {self.devices} "
+                "devices: set `hardware.devices` to a divisor."
             )
         return share
 

@@ -94,7 +94,7 @@ def test_a_training_of_which_a_process_was_killed_goes_on(
             os.kill(leaves[0].pid, signal.SIGKILL)
 
     changes: Any = {"epochs": 40 / 3}
-    with pytest.raises(HarnessError, match="goes on from the last checkpoint"):
+    with pytest.raises(HarnessError, match="run the same command again to go on"):
         launch(policy_path, tmp_path / "two", on_processors(), kill, **changes)
     assert not descendants()
     _, done = last_checkpoint(tmp_path / "two" / WORK)
