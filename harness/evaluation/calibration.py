@@ -129,10 +129,19 @@ def published_file(given: Path | None) -> Path:
 
 
 def read_comparisons(path: Path) -> tuple[str, list[Annotation]]:
-    """Return the judges and the comparisons in a file of AlpacaEval's format, excluding ties."""
+    """Return the judges and the comparisons in a file of AlpacaEval's format, excluding ties.
+
+    Raises:
+        UserError: The file has none.
+    """
     read = files.read_as(Annotation, files.read_records(path))
     judges = dict.fromkeys(it.annotator or "not said" for it in read)
     sides = [it for it in read if 1.0 <= (it.preference or 0.0) <= 2.0 and it.preference != 1.5]
+    if not sides:
+        raise UserError(
+            f"{path} has no preference for either output; give annotations with preferences from 1 "
+            "(the first output) to 2 (the second)"
+        )
     return ", ".join(judges), sides
 
 

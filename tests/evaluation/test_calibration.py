@@ -88,6 +88,9 @@ def test_ties_and_broken_preferences_are_left_out(tmp_path: Path) -> None:
     judge, found = read_comparisons(tmp_path / "file.json")
     assert judge == "who"
     assert [one.preference for one in found] == [1.0, 2.0]
+    (tmp_path / "ties.json").write_text(json.dumps(rows[1:2]))
+    with pytest.raises(UserError, match="has no preference for either output"):
+        read_comparisons(tmp_path / "ties.json")
     with pytest.raises(UserError, match="type `harness evaluate fetch alpaca_eval`"):
         published_file(tmp_path / "absent.json")
 
