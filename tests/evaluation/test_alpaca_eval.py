@@ -6,6 +6,7 @@ import random
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -241,6 +242,28 @@ def test_it_is_the_package_s_own_number_on_any_data(
     assert ours.shape == (805,)
     assert ours.mean() == pytest.approx(theirs["length_controlled_winrate"], abs=1e-9)
     assert 0.0 < ours.mean() < 100.0
+
+
+@needs_package
+def test_its_values_spread_as_its_score_does_when_verdicts_are_drawn_again(
+    difficulties: Path,
+) -> None:
+    """Twelve sets of verdicts for a model that wins three in ten at any length.
+
+    The spread of twelve scores is known within a factor of 1.6 (95%).
+    """
+    rng, found = np.random.default_rng(0), []
+    theirs, ours = (np.exp(rng.normal(7.0, 0.5, 805)).astype(int) for _ in range(2))
+    for _ in range(12):
+        rows = [
+            {**row, "output_1": "x" * theirs[i], "output_2": "x" * ours[i], "preference": 1.0 + won}
+            for i, (row, won) in enumerate(zip(annotated(), rng.random(805) < 0.3, strict=True))
+        ]
+        values = length_controlled(rows, difficulties, digest(difficulties))
+        assert not isinstance(values, str)
+        found.append((values.mean(), values.std(ddof=1) / 805**0.5))
+    scores, errors = np.array(found).T
+    assert 1 / 1.6 < errors.mean() / scores.std(ddof=1) < 1.6
 
 
 def test_another_model_s_scores_are_filed_under_the_annotator_and_it() -> None:

@@ -36,12 +36,10 @@ from harness.evaluation.benchmark import (
     NOT_INSTALLED,
     Benchmark,
     Better,
-    Judged,
     JudgeRequest,
     Questions,
     Records,
     Replied,
-    RewardJudge,
     Rows,
 )
 from harness.evaluation.benchmarks import alpaca_package
@@ -49,7 +47,7 @@ from harness.evaluation.calibration import PUBLISHED, Annotation
 from harness.evaluation.scores import Evaluation, FloatArray, Judgment, ratio_values, tally
 from harness.extensions import benchmark_place
 from harness.project import benchmarks_dir
-from harness.registry.profile import REWARD_JUDGE
+from harness.registry.profile import BASE, REWARD_JUDGE
 from harness.runtime.files import sha256_of
 from harness.runtime.stage import Json
 
@@ -189,13 +187,6 @@ class AlpacaEval(Benchmark):
             for row, share in zip(self._rows(answers), better.values(), strict=True)
         ]
 
-    def compared(self, answers: files.Answers, judge: RewardJudge) -> Judged:
-        """Score comparisons, with this project's own regression as length control."""
-        found, records = super().compared(answers, judge)
-        preferences, lengths = preferences_from_annotations(records)
-        score = score_preferences(preferences, answers.model, lengths=lengths)
-        return replace(score, judge=found.judge, own_judge=found.own_judge), records
-
     def judgments(self, records: Records) -> list[tuple[str, int, str, object]]:
         """Return the preferences; the judge calls a function, so there is no reply text to keep."""
         ids = {question.turns[0]: question.prompt_id for question in self.questions}
@@ -208,9 +199,15 @@ class AlpacaEval(Benchmark):
     def scored(
         cls, records: Records, model: str, questions: Questions, data: Path | None
     ) -> Evaluation:
+        """Score annotations; a reward model's with this project's own length control."""
         instructions = None if questions is None else [q.turns[0] for q in questions]
         ordered = in_order(records, model, instructions)
-        score = score_preferences(preferences_from_annotations(ordered)[0], model)
+        preferences, lengths = preferences_from_annotations(ordered)
+        if str(ordered[0].get(cls.judge_field)).startswith(REWARD_JUDGE):
+            return score_preferences(preferences, model, lengths=lengths)
+        score = score_preferences(preferences, model)
+        if ordered[0].get("generator_1") == BASE:
+            return score.without(LENGTH_CONTROLLED, f"its data compare with {cls.against}")
         # For a published file, use the fetched data.
         folder = data or benchmarks_dir() / benchmark_place(cls.name)
         controlled = alpaca_package.length_controlled(ordered, folder / alpaca_package.FILE_NAME)
@@ -371,7 +368,10 @@ def control_length(preference: FloatArray, difference: FloatArray) -> AtEqualLen
     if np.ptp(x) < _NARROWEST or _separated(x, preference):
         return none
     design = np.column_stack([np.ones_like(x), x])
-    theta, beta = fit_logistic(design, preference)
+    try:
+        theta, beta = fit_logistic(design, preference)
+    except HarnessError:  # nearly separated: the slope has hardly a bound
+        return none
     fitted = expit(design @ np.array([theta, beta]))
     rate = float(expit(theta))
     inverse = np.linalg.inv(_information(design, fitted))

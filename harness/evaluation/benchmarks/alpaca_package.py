@@ -4,7 +4,10 @@ The package's annotator builds the prompts, with its seeded random order of outp
 replies; this project's client sends the requests. So the annotator is called twice: once to capture
 its prompts, and again with the replies. The length control needs `df_gamed.csv`, which neither the
 package nor this project ships and whose digest is checked. It joins difficulties by position, so it
-needs all 805 annotations in order; its per-prompt values are the predictions at equal lengths.
+needs all 805 annotations in order.
+
+The package's own standard error is that of its predictions at equal lengths, which vary with the
+difficulty of the instructions but not with the judge's verdicts, so it is several times too small.
 
 Source: alpaca_eval 0.6.6, `annotators/base.py`, `annotators/pairwise_evaluator.py`,
 `decoders/openai.py` (chat messages, top_p 1, arguments of a tool call as the text),
@@ -17,9 +20,10 @@ import contextlib
 import importlib.util
 import io
 import logging
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,6 +32,9 @@ from harness.errors import UserError
 from harness.evaluation.files import Record
 from harness.evaluation.scores import FloatArray
 from harness.runtime.files import sha256_of
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 INSTRUCTIONS = 805
 FILE_NAME = "df_gamed.csv"
@@ -89,9 +96,10 @@ def preferences_of(
 def length_controlled(
     annotations: Sequence[Mapping[str, Any]], file: Path, sha256: str = PUBLISHED_SHA256
 ) -> FloatArray | str:
-    """Return the predicted preferences at equal lengths, in percent, (805,), or why there are none.
+    """Return values whose mean is the package's score, in percent, (805,), or why there are none.
 
-    `file` is the package's data, which must have the digest `sha256`.
+    A value is the prediction at equal lengths plus the influence of the prompt's own preference on
+    the mean prediction. `file` is the package's data, which must have the digest `sha256`.
     """
     if not file.is_file():
         return f"there is no {FILE_NAME}"
@@ -106,15 +114,57 @@ def length_controlled(
     # The package downloads its data from the hub; return the verified file instead.
     fetch, glm_winrate.hf_hub_download = glm_winrate.hf_hub_download, lambda **_: str(file)
     try:
-        glm_winrate.get_length_controlled_winrate(
-            table,
-            save_weights_dir=None,  # the default writes into the installed package
-            is_add_glm_preference_inplace=True,
-            is_warn_extreme_changes=False,
-        )
+        with tempfile.TemporaryDirectory() as folder:
+            glm_winrate.get_length_controlled_winrate(
+                table,
+                save_weights_dir=folder,  # the default writes into the installed package
+                is_add_glm_preference_inplace=True,
+                is_warn_extreme_changes=False,
+            )
+            (path,) = Path(folder).rglob("*.csv")
+            weights = pd.read_csv(path, index_col=0)[list(_TERMS)].to_numpy()[0]
     finally:
         glm_winrate.hf_hub_download = fetch
-    return 100.0 * table["glm_preference"].to_numpy(dtype=np.float64)
+    predicted = table["glm_preference"].to_numpy(dtype=np.float64)
+    if weights.any():  # the reference model has 0.5 against itself, without a fit
+        share = glm_winrate.GLM_INFO["length_controlled_v1"]["regularize_to_baseline_lambda"]
+        predicted = predicted + _influences(table, pd.read_csv(file), weights, share / 2)
+    return 100.0 * predicted
+
+
+_TERMS = ("np.tanh(std_delta_len)", "instruction_difficulty", "not_gamed_baseline.astype(float)")
+"""The regression's terms; the last is 0 for the gamed baselines and the intercept of the others."""
+
+
+def _influences(
+    table: pd.DataFrame, gamed: pd.DataFrame, weights: FloatArray, gamed_weight: float
+) -> FloatArray:
+    """Return each preference's influence on the mean prediction, times their number, (805,).
+
+    That is the gradient of the mean prediction, times the inverse information, times the
+    preference's score; 0 for an absent preference, and a mean of 0. The penalty is left out.
+    """
+    from scipy.special import expit
+
+    longer = table["output_1"].str.len() - table["output_2"].str.len()
+    hard = gamed.drop_duplicates("index")["instruction_difficulty"].loc[table.index]
+    design = np.column_stack([np.tanh(longer / longer.std()), hard, np.ones(len(table))])
+    theirs = [np.tanh(gamed["std_delta_len"]), gamed["instruction_difficulty"]]
+    preference = table["preference"].astype(float).replace({0.0: 1.5}).to_numpy() - 1.0
+    judged = ~np.isnan(preference)
+
+    def information(rows: FloatArray) -> FloatArray:
+        fitted = expit(rows @ weights)
+        return np.asarray((rows * (fitted * (1.0 - fitted))[:, None]).T @ rows)
+
+    total = information(design[judged]) + gamed_weight * information(
+        np.column_stack([*theirs, np.zeros(len(gamed))])
+    )
+    equal = design * [0.0, 1.0, 1.0]
+    slopes = expit(equal @ weights) * expit(-(equal @ weights))
+    direction = np.linalg.solve(total, (equal * slopes[:, None]).mean(axis=0))
+    found = len(table) * (design @ direction) * (preference - expit(design @ weights))
+    return np.where(judged, found - found[judged].mean(), 0.0)
 
 
 def _annotate(
