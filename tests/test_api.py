@@ -135,7 +135,7 @@ def test_a_report_is_written_in_every_format_by_its_name(folder: Path) -> None:
     for ending, beginning in (
         ("txt", "Table 4"),
         ("md", "# Table 4"),
-        ("json", "["),
+        ("json", '{\n  "schema_version": 1,\n  "answer"'),
         ("html", "<!DOCTYPE html>"),
     ):
         file = report.save(folder / f"x.{ending}")

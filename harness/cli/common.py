@@ -6,7 +6,6 @@ programs. Text is never parsed as markup, because labels and messages contain br
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
@@ -30,9 +29,6 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from harness.report.answer import Answer
-
-SCHEMA_VERSION = 1
-"""Of what `--json` prints; incremented when a field is removed or changes meaning."""
 
 UNBOUNDED_WIDTH = 160
 """Text width if stdout is not a terminal and `COLUMNS` is unset."""
@@ -249,26 +245,10 @@ def save(text: str, output: Path) -> None:
 
 
 def print_json(value: Any, answer: Answer | None = None, facts: Any = None) -> None:
-    """Print `json_text` on stdout."""
+    """Print JSON in the common form on stdout."""
+    from harness.report.json_text import json_text
+
     sys.stdout.write(json_text(value, answer, facts))
-
-
-def json_text(value: Any, answer: Answer | None = None, facts: Any = None) -> str:
-    """Return models or plain data as JSON in the common format.
-
-    The output is an object that starts with a schema version. A list becomes its `items`, after the
-    answer that they support, and facts of rows.
-    """
-    content = {"items": value} if isinstance(value, list) else value
-    content = content if isinstance(content, dict) else _plain(content)
-    whole = {"schema_version": SCHEMA_VERSION} | ({"answer": answer.as_json()} if answer else {})
-    whole |= ({"facts": facts} if facts else {}) | content
-    text = json.dumps(whole, indent=2, ensure_ascii=False, allow_nan=False, default=_plain)
-    return f"{text}\n"
-
-
-def _plain(model: Any) -> Any:
-    return model.model_dump(mode="json")
 
 
 def text_table(

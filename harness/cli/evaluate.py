@@ -109,9 +109,10 @@ def command_of(name: str) -> Callable[..., None]:
         from harness.worlds.real import evaluating
 
         if calibrate:
-            if judge is None or answers is not None:
+            if judge is None or (answers, model, data) != (None, None, None):
                 raise UserError(
-                    "`--calibrate` measures a judge; name it with --judge, and no --answers"
+                    "`--calibrate` measures a judge; name it with --judge, and no --answers, "
+                    "--model or --data"
                 )
             with _progress("verdicts") as done:
                 found = evaluating.calibrate(name, judge, judgments, budget_usd, done)

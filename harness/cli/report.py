@@ -11,7 +11,7 @@ import typer
 
 from harness import project
 from harness.cli import common
-from harness.cli.common import bold, console, emit, json_text, note, print_json, text_table
+from harness.cli.common import bold, console, emit, note, print_json, text_table
 from harness.errors import HarnessError, UserError
 from harness.selection.names import DEFAULT_PROFILE, Format, parse_seeds
 from harness.words import colored, counted, seeds_text
@@ -140,8 +140,7 @@ def _write(found: Reports, form: Format, output: Path | None, *, full: bool) -> 
     if output is None and form is Format.terminal:
         show(found, console(), full=full)
         return
-    as_json = form is Format.json
-    text = json_text(found.data, found.answer, found.facts) if as_json else found.text(form)
+    text = found.text(form)
     sys.stdout.write(text) if output is None else common.save(text, output)
 
 

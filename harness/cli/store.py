@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -13,14 +12,14 @@ from rich.filesize import decimal
 from harness import project
 from harness.cli import common
 from harness.cli.common import console, emit, note, print_all, print_json, text_table, unbroken
-from harness.errors import UserError
+from harness.errors import HarnessError, UserError
 from harness.evaluation.scores import all_kept
 from harness.project import store_dir, work_dir
 from harness.registry.declared import named_profile
 from harness.runtime import Store
 from harness.selection import stored
 from harness.selection.experiment import Experiment, select
-from harness.selection.names import DEFAULT_PROFILE, Say
+from harness.selection.names import DEFAULT_PROFILE, Say, again
 from harness.tracking import Mlflow, evaluation_records, ui_command
 from harness.words import counted
 
@@ -28,6 +27,7 @@ VerifyOption = Annotated[
     bool, common.option("--verify", None, "Check every file, and name all that is broken.")
 ]
 TableArgument = Annotated[str, common.argument("TABLE", "A table, a group or a YAML file.")]
+TrainedTableArgument = Annotated[str, common.argument("TABLE", "A table, or a YAML file.")]
 RowArgument = Annotated[
     str, common.argument("ROW", "A row of the table, or the id of one of its runs.")
 ]
@@ -56,21 +56,28 @@ def store(
         return
     kept = Store(store_dir())
     if verify:
-        kept.check()
-    emit(stored.summary(kept), as_json, partial(_stored, verified=verify))
+        try:
+            kept.check()
+        except HarnessError as error:
+            if as_json:
+                print_json({"broken": str(error)})
+                raise typer.Exit(error.exit_code) from error
+            raise
+    said = stored.summary(kept) | ({"verified": True} if verify else {})
+    emit(said, as_json, _stored)
 
 
-def _stored(said: dict[str, Any], verified: bool) -> Iterator[Any]:
+def _stored(said: Mapping[str, Any]) -> Iterator[Any]:
     rows = [(it["kind"], f"{it['stages']:,}", decimal(it["size"])) for it in said["kinds"]]
     yield text_table(("kind", "stages", "size"), rows, right={1, 2})
     yield unbroken(f"{decimal(said['size'])} in {said['place']}")
-    if verified:
+    if "verified" in said:
         yield "every file is as it was written"
 
 
 @group.command("path", epilog="Example: harness store path table4 eva-a_min --seed 0")
 def path(
-    table: common.TableArgument,
+    table: TrainedTableArgument,
     row: RowArgument,
     profile: common.ProfileOption = DEFAULT_PROFILE,
     seed: common.SeedOption = 0,
@@ -114,7 +121,8 @@ def sync(
     if as_json:
         print_json(found)
     elif not found:
-        part = "complete table; to write a part of one: harness sync table4"
+        command = f"harness sync {again('table4', profile)}"
+        part = f"complete table; to write a part of one: {command}"
         out.print(f"The store has no {part if chosen.is_group else f'run of {table}'}")
 
 

@@ -64,6 +64,9 @@ class SweepReport(Lenient):
     question: str
     profile: str
     scale: str
+    held_out: bool = False
+    """Whether trials are measured on human prompts that were held out, by the reward that trains:
+    the profile has no validation prompts."""
     study: str
     space: dict[str, tuple[Scalar, ...]]
     """Values of each setting, by path; a sample if there are infinitely many."""
@@ -82,6 +85,10 @@ class SweepReport(Lenient):
     benchmarks: tuple[WinnerScore, ...] = ()
     measured: Measured = Field(default_factory=dict, exclude=True)
     """Per-prompt scores of the winner and the base recipe."""
+
+    @property
+    def prompts(self) -> str:
+        return "held-out human prompts" if self.held_out else "validation prompts"
 
     @property
     def complete(self) -> list[SweepTrial]:
@@ -150,10 +157,10 @@ def sweep_blocks(report: SweepReport, most: int | None = None) -> list[Block]:
     if report.pareto is not None:
         by_number = {trial.number: trial for trial in report.trials}
         front = [by_number[number] for number in report.pareto]
-        found.append(_trial_block(report, front, "Pareto front (validation prompts)"))
+        found.append(_trial_block(report, front, f"Pareto front ({report.prompts})"))
     title = "All trials" if most is None else "Best trials"
     trials = report.trials if most is None else report.best()[:most]
-    found.append(_trial_block(report, trials, f"{title} (validation prompts; no result)"))
+    found.append(_trial_block(report, trials, f"{title} ({report.prompts}; no result)"))
     failures = [f"trial {trial.number}: {trial.failure}" for trial in report.failed]
     return [*found, *([Block("Failed", items=tuple(failures))] if failures else [])]
 
@@ -205,7 +212,9 @@ def sweep_facts(report: SweepReport) -> list[tuple[str, str]]:
         ("Question", report.question),
         ("Profile", f"{report.profile} (scale: {report.scale})"),
         ("Objectives", "; ".join(f"{o.direction} {o.name}" for o in report.objectives)),
-        ("Measured on", "validation prompts, disjoint from every benchmark"),
+        ("Measured on", f"{report.prompts}, "
+                        + ("by the reward that trains" if report.held_out
+                           else "disjoint from every benchmark")),
         ("Seeds", f"{', '.join(map(str, report.seeds))} for each trial"),
         ("Sampler", report.sampler),
         ("Trials", f"{report.counted} of {report.target} ({ended})"),

@@ -149,12 +149,12 @@ class Reports:
         """Render the reports as text."""
         from harness.report import render
         from harness.report.figures.published import figure_markdown
+        from harness.report.json_text import json_text
         from harness.report.page.page import as_html
-        from harness.runtime.files import dumps
 
         form = find("format", Format.__members__, form)
         if form is Format.json:
-            return dumps(self.data)
+            return json_text(self.data, self.answer, self.facts)
         if self.figure is not None:
             if form is Format.html:
                 raise UserError(f"a figure is written as terminal, markdown or json, not as {form}")

@@ -66,6 +66,7 @@ from harness.tracking import Mlflow
 from harness.tracking.record import Record
 from harness.tracking.trials import trial_record
 from harness.words import time_left
+from harness.worlds.lookup import world_of
 from harness.worlds.needs import refuse_missing
 
 LEAST_BETWEEN_S = 1.0
@@ -96,10 +97,19 @@ class Order:
     def file(self) -> Path:
         return storage_file(self.sweep.name)
 
+    @property
+    def sample(self) -> Plan:
+        """What a point needs, as a trial and as the winner: every kind of stage there is."""
+        point = next(iter(points(self.sweep)))
+        found = candidate(self.sweep, self.profile, point)
+        runs = validation_runs(self.sweep, found, self.sweep.name)
+        if self.final:
+            runs += final_runs(self.sweep, self.profile, point)
+        return plan_of(runs)
+
     def engine(self) -> Engine:
         """Return an engine for the order's stages; `jobs` is local only, clusters pack stages."""
-        base = base_candidate(self.sweep, self.profile)
-        stages = plan_of(validation_runs(self.sweep, base, self.sweep.name)).stages
+        stages = self.sample.stages
         logs = work_dir() / "logs" / "sweeps" / self.sweep.name
         jobs = self.jobs if self.where.engine == "local" else None
         store = Store(store_dir())
@@ -142,7 +152,7 @@ def run_sweep(
 ) -> SweepReport:
     """Run the study's remaining trials, then the winner; return the report."""
     sweep, here = order.sweep, order.where.engine == "local"
-    pending = Plan(shared).pending(Store(store_dir()))
+    pending = order.sample.pending(Store(store_dir()))
     for advice in refuse_missing(order.profile, pending, here=here, serves=False):
         warn(advice)
     with order.alone():
@@ -294,13 +304,14 @@ def stored_report(order: Order) -> SweepReport:
         question=" ".join(sweep.question.split()),
         profile=profile.name,
         scale=profile.scale,
+        held_out=not world_of(profile).has_validation_prompts,
         study=order.study,
         space={path: tuple(parameter.values()) for path, parameter in sweep.space.items()},
         objectives=sweep.objectives,
         sampler=f"{sweep.sampler.kind}, seed {sweep.sampler.seed}",
         seeds=sweep.seeds,
         result_seeds=sweep.result.seeds,
-        target=sweep.target(),
+        target=max(sweep.target(), len(trials)),
         counted=len(trials),
         trials=tuple(trial_line(sweep, trial) for trial in trials),
         winner=None if best is None else best.number,

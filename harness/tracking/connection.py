@@ -2,8 +2,8 @@
 
 Writing is part of a command and happens in its main thread, so nothing is left when it ends. A
 database that another program has locked is waited for. A server has a deadline instead, for it may
-be down, silent or drip bytes. None of this fails a run: it costs one warning, and `harness sync`
-catches up later. Messages never show the user, password or query of the URI.
+be down, silent or drip bytes. None of this fails a run: it costs one warning, and the same
+command catches up later. Messages never show the user, password or query of the URI.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _QUIET = {
 DEADLINE = 6
 """Deadline of everything asked of a server for one record, in timeouts of one request."""
 
-_LATER = "Ctrl-C leaves the rest to `harness sync TABLE`"
+_LATER = "Ctrl-C stops, and the same command writes the rest"
 
 Say = Callable[[str], None]
 
@@ -116,7 +116,7 @@ class Mlflow:
         return TrackingError(
             f"MLflow at {uri_text(self.uri)} cannot be written "
             f"({without_secrets(why, self.uri)[:300]}): the results are safe in the store, and "
-            "`harness sync TABLE` brings MLflow up to date when it can be reached"
+            "the same command brings MLflow up to date when it can be reached"
         )
 
     def _try_database(self) -> None:
@@ -212,7 +212,7 @@ class Mlflow:
     def warn(self, error: Exception) -> None:
         """Say that MLflow is unavailable, each reason once."""
         what = without_secrets(f"{type(error).__name__}: {error}", self.uri)
-        said = f"MLflow tracking has stopped ({what}): `harness sync TABLE` tries again"
+        said = f"MLflow tracking has stopped ({what}): the same command tries again"
         line = str(error) if isinstance(error, HarnessError) else said
         if line not in self._warned:
             self._warned.add(line)

@@ -111,7 +111,8 @@ class TrackingServer:
                 # MLflow stores absolute paths: artifacts would go to the other folder.
                 raise TrackingError(
                     "this work folder was moved, and its MLflow database names the old place: type "
-                    f"`rm {shlex.quote(str(self._database))} && harness sync`"
+                    f"`rm {shlex.quote(str(self._database))} && harness sync`; the commands that "
+                    "computed what that lacks write it again"
                 )
             if found.lifecycle_stage == "deleted":
                 self._client.restore_experiment(found.experiment_id)

@@ -88,7 +88,7 @@ class Tracker:
                 lambda: self.records(states()), lambda: self.records((known or states)())
             )
         except KeyboardInterrupt:
-            stopped = "stopped before MLflow had everything: `harness sync TABLE` adds the rest"
+            stopped = "stopped before MLflow had everything: the same command adds the rest"
             self._mlflow.warn(TrackingError(stopped))
 
     def sync(self, states: Sequence[TableState]) -> Counter[str]:

@@ -39,8 +39,8 @@ def trial_record(study: str, trial: SweepTrial, recipe: Mapping[str, Any]) -> Re
         tags["failure"] = trial.failure[:LONGEST_TAG]
     return Record(
         experiment=f"sweeps/{sweep}/{profile}",
-        note=f"Trials of the sweep {sweep} on the profile {profile}. They are measured on "
-        "validation prompts; no result.",
+        note=f"Trials of the sweep {sweep} on the profile {profile}. They are no "
+        "result; the winner's scores on the benchmarks are.",
         identity=fingerprint_of(["trial", study, trial.number]),
         name=f"trial-{trial.number}",
         status="FAILED" if trial.state == "fail" else "FINISHED",

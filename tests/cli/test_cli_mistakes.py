@@ -57,6 +57,7 @@ MISTAKES = {
     "doctor table11 --profile laptop": "`table11` cannot run on the profile `laptop`",
     "evaluate alpaca_eval --calibrate --judge j": "type `harness evaluate fetch alpaca_eval`",
     "evaluate alpaca_eval --calibrate": "name it with --judge",
+    "evaluate alpaca_eval --calibrate --judge j --model m": "no --answers, --model or --data",
     "evaluate mt_bench --calibrate --judge j": "type `harness evaluate alpaca_eval --calibrate`",
     "evaluate alpaca_eval --calibrate --judge j --budget-usd -1": "--budget-usd is -1",
     "sweep run offline-evolv": "there is no sweep `offline-evolv`; did you mean `offline-evolve`?",

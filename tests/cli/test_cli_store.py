@@ -1,5 +1,6 @@
 """`harness store`: what is there, whether it is whole, and what can go."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +24,13 @@ def test_a_damaged_file_is_named_and_the_command_fails(call: Any, folders: Path)
     store = Store(folders / "store")
     fingerprint = strange(store)
     assert "every file is as it was written" in call("store", "--verify").stdout
+    assert json.loads(call("store", "--verify", "--json").stdout)["verified"] is True
     (store.path(fingerprint) / "model").write_bytes(bytes(999) + b"1")
     found = call("store", "--verify", code=1)
     assert "model has other content than was written" in found.stderr
-    call("store")
+    said = json.loads(call("store", "--verify", "--json", code=1).stdout)
+    assert "model has other content than was written" in said["broken"]
+    assert "verified" not in json.loads(call("store", "--json").stdout)
 
 
 def test_pages_are_served_in_the_place_of_the_command(call: Any, monkeypatch: Any) -> None:

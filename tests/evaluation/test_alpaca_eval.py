@@ -213,6 +213,19 @@ def test_there_is_no_length_controlled_win_rate_without_its_data(difficulties: P
     assert "has the digest" in str(length_controlled(annotated(), difficulties))
 
 
+def test_against_other_answers_than_the_reference_s_there_is_no_length_control(
+    difficulties: Path,
+) -> None:
+    """The package's data are of comparisons with gpt-4; a reward model's has our regression."""
+    rows = [{**row, "generator_1": "base"} for row in annotated()]
+    (found,) = AlpacaEval.evaluations(rows, QUESTIONS, difficulties.parent)
+    assert found.scores["length_controlled_win_rate"] is None
+    assert "compare with gpt-4-1106-preview" in found.notes["length_controlled_win_rate"]
+    by_reward = [{**row, "annotator": "reward:r"} for row in rows]
+    (found,) = AlpacaEval.evaluations(by_reward, QUESTIONS, difficulties.parent)
+    assert 0.0 < (found.scores["length_controlled_win_rate"] or 0.0) < 100.0
+
+
 @needs_package
 @pytest.mark.parametrize("unrated", [(), (4, 700)])
 def test_it_is_the_package_s_own_number_on_any_data(

@@ -107,6 +107,17 @@ def test_a_published_winner_follows_from_its_scores_and_a_changed_one_does_not(
         SWEEP.check(folder)
 
 
+def test_a_report_says_which_prompts_its_trials_were_measured_on() -> None:
+    for held_out, words in (
+        (False, "validation prompts, disjoint from every benchmark"),
+        (True, "held-out human prompts, by the reward that trains"),
+    ):
+        report = replace(REPORT, held_out=held_out)
+        assert dict(sweep_facts(report))["Measured on"] == words
+        titles = [block.title for block in sweep_blocks(report)]
+        assert all(words.partition(",")[0] in title for title in titles[1:])
+
+
 def test_publishing_again_gives_the_same_bytes(tmp_path: Path) -> None:
     def published() -> dict[str, bytes]:
         folder = publish_sweep(REPORT, tmp_path)

@@ -13,7 +13,7 @@ from harness.pipeline.algorithm import Run
 from harness.registry.profile import load_profiles
 from harness.registry.recipe import Recipe
 from harness.runtime import Plan, Stage, Store
-from harness.sweep.conduct import shared_stages
+from harness.sweep.conduct import Order, shared_stages
 from harness.sweep.declaration import load_sweeps
 from harness.sweep.space import (
     BASE,
@@ -157,6 +157,16 @@ def test_the_online_sweep_can_be_planned_where_online_training_runs(name: str) -
         assert found.recipe.online is not None
         (run,) = validation_runs(sweep, found, "trial")
         assert {"online"} <= {stage.kind for stage in Plan(run.targets)}
+
+
+def test_what_the_trials_and_the_winner_need_is_known_before_the_first_stage() -> None:
+    """At `paper` the trials ask a creator and the winner a judge; what all share asks neither."""
+    sweep, paper = load_sweeps()["offline-evolve"], load_profiles()["paper"]
+    kinds, without = (
+        {stage.kind for stage in Order(sweep, paper, final=final).sample} for final in (True, False)
+    )
+    assert kinds - without == {"answer", "judge"}
+    assert without - {stage.kind for stage in shared_stages(sweep, paper)} >= {"evolve"}
 
 
 def test_a_profile_without_online_training_says_so() -> None:

@@ -245,6 +245,8 @@ def test_more_trials_are_drawn_anew(worked: Any) -> None:
     worked(sweep, trials=2)
     worked(sweep, trials=4)
     assert len({trial.params[SHARE] for trial in found(sweep).trials}) == 4
+    worked(sweep, trials=5)  # of the four that are declared
+    assert (found(sweep).counted, found(sweep).target) == (5, 5)
 
 
 def test_one_command_at_a_time_works_on_a_sweep(work_dir: Path) -> None:

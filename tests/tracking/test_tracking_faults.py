@@ -78,8 +78,8 @@ def test_a_database_that_another_program_has_locked_is_waited_for(
     assert said == []
     tracker.finish(lambda: [STATE])
     other.close()
-    assert f"another program has locked {work / 'mlflow.db'}; Ctrl-C leaves" in said[0]
-    assert said[1] == "MLflow: 1 of 4 runs; Ctrl-C leaves the rest to `harness sync TABLE`"
+    assert f"another program has locked {work / 'mlflow.db'}; Ctrl-C stops" in said[0]
+    assert said[1] == "MLflow: 1 of 4 runs; Ctrl-C stops, and the same command writes the rest"
     assert {run["info"][0] for run in contents(work).values()} == {"KILLED", "FINISHED"}
     assert toy_tracker(work, store).sync([STATE]) == {"unchanged": 4}
 
@@ -95,7 +95,7 @@ def test_ctrl_c_leaves_the_rest_to_a_sync(
             raise KeyboardInterrupt
 
     toy_tracker(work, store, warnings.append, watch=stop).finish(lambda: [STATE])
-    assert warnings == ["stopped before MLflow had everything: `harness sync TABLE` adds the rest"]
+    assert warnings == ["stopped before MLflow had everything: the same command adds the rest"]
     assert len(contents(work)) == 2
     assert toy_tracker(work, store).sync([STATE]) == {"unchanged": 2, "created": 2}
 
@@ -136,7 +136,7 @@ def test_what_fails_of_ours_while_tracking_is_a_warning(store: Store, tmp_path: 
     tracker = toy_tracker(tmp_path, store, warnings.append)
     tracker.finish(lambda: 1 / 0)  # type: ignore[arg-type, return-value]
     assert warnings == [
-        "MLflow tracking has stopped (ZeroDivisionError: division by zero): `harness sync TABLE` "
+        "MLflow tracking has stopped (ZeroDivisionError: division by zero): the same command "
         "tries again"
     ]
 

@@ -139,7 +139,7 @@ def test_an_unreachable_server_is_one_quick_warning_and_the_next_sync_catches_up
     (warning,) = warnings
     assert "http://***@127.0.0.1:9 cannot be written ([Errno 111] Connection refused): " in warning
     assert "secret" not in warning
-    assert "harness sync" in warning
+    assert "the same command brings MLflow up to date" in warning
 
     began = time.monotonic()
     with pytest.raises(TrackingError, match="cannot be written"):

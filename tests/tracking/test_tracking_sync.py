@@ -276,5 +276,5 @@ def test_nothing_of_a_copied_work_folder_is_written_to_the_original(
 ) -> None:
     """MLflow keeps absolute addresses of artifacts."""
     copied = shutil.copytree(synced, tmp_path / "copied")
-    with pytest.raises(TrackingError, match=r"was moved.*`rm .*mlflow.db && harness sync`"):
+    with pytest.raises(TrackingError, match=r"was moved.*`rm .*mlflow.db && harness sync`; the"):
         toy_tracker(copied, store).sync([toy_state(RUNS, gain=2.5)])
