@@ -265,7 +265,8 @@ def test_what_does_not_fit_a_step_is_the_users_error(start: Path, tmp_path: Path
         train(OAIF, start, start, tmp_path, rollouts=3)
     with pytest.raises(UserError, match=r"set `hardware.micro_batch` to 4 for `oaif`"):
         placed(OAIF, start, tmp_path / "out", Placement(micro_batch=2))
-    with pytest.raises(UserError, match="2 prompts, pairs or rollouts of a step cannot be"):
+    shared = "2 prompts, pairs or rollouts of a step cannot be shared by 3"
+    with pytest.raises(UserError, match=shared):
         placed(OAIF, start, tmp_path / "out", Placement(devices=3))
     with pytest.raises(UserError, match="micro-batches of 3 on 2 device"):
         Placement(devices=2, micro_batch=3).batches(8)
