@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from typer.core import TyperGroup
 
-from harness.errors import UserError
+from harness.errors import HarnessError, UserError
 from harness.foreign import printable, reason_of
 from harness.project import publishing_dir
 from harness.selection import names
@@ -244,11 +244,23 @@ def save(text: str, output: Path) -> None:
     note(f"written to {path}")
 
 
-def print_json(value: Any, answer: Answer | None = None, facts: Any = None) -> None:
+def print_json(value: Any, answer: Answer | None = None) -> None:
     """Print JSON in the common form on stdout."""
     from harness.report.json_text import json_text
 
-    sys.stdout.write(json_text(value, answer, facts))
+    sys.stdout.write(json_text(value, answer))
+
+
+@contextmanager
+def failure_as_json(as_json: bool, said: Callable[[str], Any]) -> Iterator[None]:
+    """With `--json`, print what `said` makes of an error, and exit with the error's code."""
+    try:
+        yield
+    except HarnessError as error:
+        if not as_json:
+            raise
+        print_json(said(str(error)))
+        raise typer.Exit(error.exit_code) from error
 
 
 def text_table(

@@ -12,7 +12,7 @@ import typer
 from harness import project
 from harness.cli import common
 from harness.cli.common import bold, console, emit, note, print_json, text_table
-from harness.errors import HarnessError, UserError
+from harness.errors import UserError
 from harness.selection.names import DEFAULT_PROFILE, Format, parse_seeds
 from harness.words import colored, counted, seeds_text
 
@@ -338,13 +338,8 @@ def verify(as_json: common.JsonOption = False) -> None:
     from harness.report.verify import Different
     from harness.report.verify import verify as verify_results
 
-    try:
+    with common.failure_as_json(as_json, lambda why: Different(difference=why)):
         found = verify_results(project.publishing_dir())
-    except HarnessError as error:
-        if as_json:
-            print_json(Different(difference=str(error)))
-            raise typer.Exit(error.exit_code) from error
-        raise
     emit(found, as_json, _verified)
 
 

@@ -6,6 +6,7 @@ is in few stages. Failures are printed as they happen and stay on the screen.
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,11 +16,11 @@ from typing import TYPE_CHECKING
 import typer
 
 from harness.cli import common
-from harness.cli.common import console, note, print_json, unbroken
+from harness.cli.common import console, note, unbroken
 from harness.cli.plan import left_out
 from harness.cli.report import show as show_report
 from harness.project import work_dir
-from harness.selection.names import DEFAULT_PROFILE, DEFAULT_SEEDS, again
+from harness.selection.names import DEFAULT_PROFILE, DEFAULT_SEEDS, Format, again
 from harness.words import counted, duration, time_left
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def _progress(planned: Experiment, *, stderr: bool) -> AbstractContextManager[Ob
 def _print_report(report: Reports, out: Console, planned: Experiment, as_json: bool) -> None:
     """Print a report, or a line per table if there are several."""
     if as_json:
-        print_json(report.data, report.answer, report.facts)
+        sys.stdout.write(report.text(Format.json))
         return
     out.print()
     show_report(report, out)

@@ -12,7 +12,7 @@ from rich.filesize import decimal
 from harness import project
 from harness.cli import common
 from harness.cli.common import console, emit, note, print_all, print_json, text_table, unbroken
-from harness.errors import HarnessError, UserError
+from harness.errors import UserError
 from harness.evaluation.scores import all_kept
 from harness.project import store_dir, work_dir
 from harness.registry.declared import named_profile
@@ -56,13 +56,8 @@ def store(
         return
     kept = Store(store_dir())
     if verify:
-        try:
+        with common.failure_as_json(as_json, lambda why: {"broken": why}):
             kept.check()
-        except HarnessError as error:
-            if as_json:
-                print_json({"broken": str(error)})
-                raise typer.Exit(error.exit_code) from error
-            raise
     said = stored.summary(kept) | ({"verified": True} if verify else {})
     emit(said, as_json, _stored)
 

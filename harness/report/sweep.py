@@ -208,13 +208,12 @@ def digits(value: float) -> str:
 def sweep_facts(report: SweepReport) -> list[tuple[str, str]]:
     states = [trial.state for trial in report.trials]
     ended = ", ".join(f"{states.count(s)} {s}" for s in dict.fromkeys(states)) or "none"
+    how = "by the reward that trains" if report.held_out else "disjoint from every benchmark"
     return [
         ("Question", report.question),
         ("Profile", f"{report.profile} (scale: {report.scale})"),
         ("Objectives", "; ".join(f"{o.direction} {o.name}" for o in report.objectives)),
-        ("Measured on", f"{report.prompts}, "
-                        + ("by the reward that trains" if report.held_out
-                           else "disjoint from every benchmark")),
+        ("Measured on", f"{report.prompts}, {how}"),
         ("Seeds", f"{', '.join(map(str, report.seeds))} for each trial"),
         ("Sampler", report.sampler),
         ("Trials", f"{report.counted} of {report.target} ({ended})"),

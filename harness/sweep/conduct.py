@@ -97,10 +97,10 @@ class Order:
     def file(self) -> Path:
         return storage_file(self.sweep.name)
 
-    @property
+    @cached_property
     def sample(self) -> Plan:
         """What a point needs, as a trial and as the winner: every kind of stage there is."""
-        point = next(iter(points(self.sweep)))
+        point = points(self.sweep)[0]
         found = candidate(self.sweep, self.profile, point)
         runs = validation_runs(self.sweep, found, self.sweep.name)
         if self.final:

@@ -6,7 +6,7 @@ from scipy.special import expit, logit
 from sklearn.linear_model import LogisticRegression
 
 from harness.errors import HarnessError
-from harness.evaluation.benchmarks.alpaca_eval import control_length, fit_logistic
+from harness.evaluation.benchmarks.length_control import control_length, fit_logistic
 
 
 def array(*values: float) -> np.ndarray:

@@ -29,6 +29,7 @@ import numpy as np
 
 from harness.endpoint.request import ChatRequest, Message, Reply
 from harness.errors import UserError
+from harness.evaluation.benchmarks.length_control import information
 from harness.evaluation.files import Record
 from harness.evaluation.scores import FloatArray
 from harness.runtime.files import sha256_of
@@ -149,21 +150,19 @@ def _influences(
     longer = table["output_1"].str.len() - table["output_2"].str.len()
     hard = gamed.drop_duplicates("index")["instruction_difficulty"].loc[table.index]
     design = np.column_stack([np.tanh(longer / longer.std()), hard, np.ones(len(table))])
-    theirs = [np.tanh(gamed["std_delta_len"]), gamed["instruction_difficulty"]]
+    theirs = np.column_stack(
+        [np.tanh(gamed["std_delta_len"]), gamed["instruction_difficulty"], np.zeros(len(gamed))]
+    )
     preference = table["preference"].astype(float).replace({0.0: 1.5}).to_numpy() - 1.0
     judged = ~np.isnan(preference)
 
-    def information(rows: FloatArray) -> FloatArray:
-        fitted = expit(rows @ weights)
-        return np.asarray((rows * (fitted * (1.0 - fitted))[:, None]).T @ rows)
-
-    total = information(design[judged]) + gamed_weight * information(
-        np.column_stack([*theirs, np.zeros(len(gamed))])
-    )
+    fitted = expit(design @ weights)
+    total = information(design[judged], fitted[judged])
+    total += gamed_weight * information(theirs, expit(theirs @ weights))
     equal = design * [0.0, 1.0, 1.0]
     slopes = expit(equal @ weights) * expit(-(equal @ weights))
     direction = np.linalg.solve(total, (equal * slopes[:, None]).mean(axis=0))
-    found = len(table) * (design @ direction) * (preference - expit(design @ weights))
+    found = len(table) * (design @ direction) * (preference - fitted)
     return np.where(judged, found - found[judged].mean(), 0.0)
 
 
