@@ -16,7 +16,7 @@ With S seeds and P prompts the expected mean squares of the two-way analysis of 
 so the variance of the grand mean, var_seed/S + var_prompt/P + var_error/(S P), is estimated by
 (MS_seed + MS_prompt - MS_error) / (S P). This is also the two-way clustered variance.
 
-Three choices are ours. With them, 95% intervals with 800 or more prompts miss a true zero 3.5 to 6%
+Four choices are ours. With them, 95% intervals with 800 or more prompts miss a true zero 3.5 to 6%
 of the time from three seeds up, and those with 40 prompts 2 to 5%, whatever the ratio of the
 effects (`tests/statistics/test_error_rates.py`):
 
@@ -31,11 +31,11 @@ effects (`tests/statistics/test_error_rates.py`):
 * The prompts' own part is a difference of two mean squares and gets Satterthwaite's degrees of
   freedom, (MS_prompt - MS_error)^2 / (MS_prompt^2 / (P - 1) + MS_error^2 / ((S - 1)(P - 1))), but
   no fewer than the seeds'. If prompts do not differ in the mean, as for one recipe under two
-  names, that part is pure chance. With P - 1 degrees it would lend them to two seeds that are
-  close by chance, and 6.1 to 6.9% of such intervals would miss; this way 3.3 to 5.1% do.
-
-With two seeds an interval may miss up to 9% of the time if seeds differ a lot and prompts little:
-two seeds that are close by chance then leave only the prompts' small part.
+  names, that part is pure chance, and P - 1 degrees would go to seeds that are close by chance.
+* Two seeds have at least the mean square of the error, which theirs exceeds in expectation. Two
+  that are close by chance would leave the prompts' small part alone, or nothing: up to 9% of such
+  intervals would miss. With the floor at most 5% do, and far fewer if seeds differ little. From
+  three seeds up, where nothing is amiss, it would only make intervals wider.
 
 Nested (`NestedScores`): if prompts themselves are scored, each run draws or makes its own, and two
 recipes share only their seeds:
@@ -315,11 +315,12 @@ class CrossedMoments(NamedTuple):
         """Return them from the mean squares of seeds, prompts, and error of (seeds, prompts)."""
         (ms_seed, ms_prompt, ms_error), (seeds, prompts) = squares, shape
         seed_df = float(seeds - 1)
+        from_seeds = np.maximum(ms_seed, ms_error) if seeds == 2 else ms_seed
         own = np.maximum(ms_prompt - ms_error, 0.0)
-        total = ms_seed + own
+        total = from_seeds + own
         chance = (ms_prompt**2 + ms_error**2 / (seeds - 1)) / (prompts - 1)
         own_df = np.divide(own**2, chance, out=np.zeros_like(total), where=chance > 0)
-        seed_share = np.divide(ms_seed, total, out=np.ones_like(total), where=total > 0)
+        seed_share = np.divide(from_seeds, total, out=np.ones_like(total), where=total > 0)
         df = 1.0 / (seed_share / seed_df + (1.0 - seed_share) / np.maximum(own_df, seed_df))
         return cls(mean, total / (seeds * prompts), df, ms_seed, ms_prompt, ms_error)
 

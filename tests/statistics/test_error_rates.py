@@ -95,16 +95,25 @@ def test_one_recipe_under_two_names_is_told_apart_no_oftener_than_promised(
     """One recipe has no prompts that it is better at: only seeds and answers differ.
 
     The seeds' mean square as published is 1.3 to 2.4 times that of the error. Of 60,000 pairs the
-    share is known to 0.1%. The control is the freedom P - 1 for the prompts' part, which is chance
-    alone here: two seeds would miss 5.5% and more.
+    share is known to 0.1%. The control has two seeds' own mean square, however small, and the
+    freedom P - 1 for the prompts' part, which is chance alone here: 5.5% and more would miss.
     """
     moments = drawn_moments(seeds, prompts, (luck, 0.0, 1.0))
     assert missed(moments) <= 0.0525
     if seeds == 2:
         own = np.maximum(moments.ms_prompt - moments.ms_error, 0.0)
-        share = moments.ms_seed / (moments.ms_seed + own)
+        total = moments.ms_seed + own
+        share = moments.ms_seed / total
         df = 1.0 / (share / (seeds - 1) + (1.0 - share) / (prompts - 1))
-        assert missed(moments._replace(df=df)) > 0.053
+        assert missed(moments._replace(variance=total / (seeds * prompts), df=df)) > 0.053
+
+
+@pytest.mark.parametrize("mixture", MIXTURES.values(), ids=MIXTURES.keys())
+@pytest.mark.parametrize("prompts", [40, 800, 2000])
+def test_two_seeds_miss_no_oftener_than_promised(
+    prompts: int, mixture: tuple[float, float, float]
+) -> None:
+    assert missed(drawn_moments(2, prompts, mixture)) <= 0.0525
 
 
 def test_the_drawn_moments_are_those_of_drawn_values() -> None:

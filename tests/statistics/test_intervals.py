@@ -65,16 +65,29 @@ def test_mean_squares_of_a_two_by_three_matrix() -> None:
 
 
 def test_prompts_never_take_away_from_the_variance_of_the_seeds() -> None:
+    """Mean squares 1, 1 and 4 of three seeds and two prompts: 1 - 4 is cut at zero.
+
+    The seeds keep their mean square: variance 1/6, with their two degrees of freedom.
+    """
+    squares = [np.asarray(square) for square in (1.0, 1.0, 4.0)]
+    found = CrossedMoments.of(np.asarray(0.0), squares, (3, 2))
+    assert float(found.variance) == pytest.approx(1.0 / 6.0)
+    assert float(found.df) == pytest.approx(2.0)
+
+
+def test_two_seeds_that_agree_by_chance_are_as_uncertain_as_their_answers() -> None:
     """Derivation: [[1, 0], [0, 3]], grand mean 1, seed means 0.5 and 1.5, prompt means the same.
 
     MS_seed = 2 (0.25 + 0.25) / 1 = 1 = MS_prompt. Residuals: 1 - 0.5 - 0.5 + 1 = 1, then -1, -1,
-    1, so MS_error = 4. MS_prompt - MS_error = -3 is cut at zero; the seeds keep their mean square:
-    variance 1/4, df 1, and t at 0.975 with one degree of freedom is tan(0.475 pi) = 12.706.
+    1, so MS_error = 4, which two seeds have at least: variance 4/4, df 1, and t at 0.975 with one
+    degree of freedom is tan(0.475 pi) = 12.706. In [[1, -1], [-1, 1]], seeds and prompts all have
+    mean 0 and MS_error is 4 again.
     """
     interval = mean_interval([[1.0, 0.0], [0.0, 3.0]])
-    assert interval.standard_error == pytest.approx(0.5)
+    assert interval.standard_error == pytest.approx(1.0)
     assert interval.widest.df == pytest.approx(1.0)
-    assert interval.high == pytest.approx(1.0 + 0.5 * math.tan(0.475 * math.pi))
+    assert interval.high == pytest.approx(1.0 + math.tan(0.475 * math.pi))
+    assert mean_interval([[1.0, -1.0], [-1.0, 1.0]]).standard_error == pytest.approx(1.0)
 
 
 def test_mean_squares_of_a_matrix_with_error_by_hand() -> None:
