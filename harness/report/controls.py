@@ -62,6 +62,10 @@ class Controls:
             f"({more.low:+.1f} to {more.high:+.1f})"
         )
 
+    @property
+    def decided(self) -> set[str]:
+        return {it.id for it in self.checked if it.state not in ("not_run", "not_available")}
+
     def why_not(self, training: TrainingKind) -> str | None:
         """Return why verdicts on a kind of training, those of choosing aside, are inadmissible."""
         own = [
@@ -216,14 +220,15 @@ class KnownControls:
     def beside(self, cells: Iterable[Cell] = ()) -> Controls | None:
         """Return the controls that apply to a table with such cells.
 
-        They are those of the store, or else published ones that have no other fingerprint of a run.
+        They are those of the store if it decides all that the published ones decide (some controls
+        share their rows with other tables), or if these have other fingerprints of a run.
         """
         stored = self.stored
-        if stored is not None and any(c.state in ("passed", "failed") for c in stored.checked):
-            return stored
         if self.published is None:
             return stored
         published, of_published = self.published
+        if stored is not None and published.decided <= stored.decided:
+            return stored
         own = fingerprints_of(cells)
         agree = all(of_published.get(run, known) == known for run, known in own.items())
         return published if agree else stored

@@ -400,6 +400,27 @@ def test_published_controls_count_while_they_are_of_the_same_runs(
     assert found.beside([others]) is None
 
 
+def test_some_controls_of_the_store_hide_no_published_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rows of `choosing` decide the controls on choosing alone."""
+    whole = controls()
+    some = [
+        it if it.id.startswith(CHOOSING) else it.model_copy(update={"state": "not_run"})
+        for it in whole.checked
+    ]
+    part = replace(whole, checked=tuple(some))
+    monkeypatch.setattr(KnownControls, "published", (whole, {}))
+    known = KnownControls(MICRO, None, tmp_path)
+    monkeypatch.setattr(KnownControls, "stored", part)
+    assert known.beside() is whole
+    monkeypatch.setattr(KnownControls, "stored", replace(whole))
+    assert known.beside() is known.stored is not whole
+    monkeypatch.setattr(KnownControls, "published", None)
+    monkeypatch.setattr(KnownControls, "stored", part)
+    assert known.beside() is part
+
+
 @pytest.mark.parametrize(
     ("row", "level", "failing"),
     [
