@@ -205,7 +205,7 @@ def finding(results: Results, verdicts: Sequence[Verdict]) -> str:
     claim = "" if primary is None else f"“{primary.statement.strip().removesuffix('.')}”"
     if not report.has_numbers:
         if primary is None:
-            return "Nothing in this table has run here."
+            return f"{plain(results.lacking or 'Nothing in this table has run here')}."
         why = f"because {primary.reason}: {claim} is its primary claim"
         return plain(f"No result yet, {why}") + "."
     said = _rows(results, column)
@@ -267,8 +267,10 @@ def _rows(results: Results, column: Column) -> str:
     words = ("above", "below") if column.direction == "none" else ("better than", "worse than")
     said = _sides([sign * view.side(cell) for cell in done], *words)
     lacking = sum(cell.mean is None for cell in results.report.of_column(column.id))
-    if lacking:
-        said.append(f"{counted(lacking, 'row')} {'have' if lacking > 1 else 'has'} no numbers")
+    unpaired = sum(cell.mean is not None for cell in cells) - len(done)
+    for number, what in ((unpaired, "numbers but no baseline"), (lacking, "no numbers")):
+        if number:
+            said.append(f"{counted(number, 'row')} {'have' if number > 1 else 'has'} {what}")
     first = f"{', '.join(said[:-1])} and " if len(said) > 1 else ""
     how = "by unadjusted intervals, " if len(done) > 1 else ""
     return f"{where} {how}{first}{said[-1]}"

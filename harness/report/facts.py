@@ -104,8 +104,10 @@ NOTES: Mapping[str, str] = {
         "oracle or by rule: of those chosen from, of the chosen, and of the evolved ones. Online "
         "runs keep no answers."
     ),
-    "Trained on": "The last iteration's pairs, or an online run's prompts; then of all stages "
-                  "behind the row.",
+    "Trained on": (
+        "The last iteration's pairs, ties among them, or an online run's prompts; then of all "
+        "stages behind the row."
+    ),
     "Rollouts": "Of online training, by its end.",
     "Creator": "Of the last iteration, or of an online run.",
     "Training prompts": (

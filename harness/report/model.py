@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import ConfigDict, Field
 
 from harness.registry.claims import Mark
-from harness.registry.schema import Column, Id, Row, Table
+from harness.registry.schema import Column, Id, Row, Table, TrainingKind
 from harness.statistics import Interval
 from harness.statistics.comparisons import RankCorrelation
 from harness.strict import Strict
@@ -241,7 +241,7 @@ class CheckedControl(Part):
 
     id: str
     statement: str
-    training: Literal["offline", "online"]
+    training: TrainingKind
     kind: Literal["rising", "alike", "less"]
     """Scores must rise from row to row, differ by less than a share of what could be found (the
     `edge` between two rows), or one gain be less than a share of another."""
@@ -269,7 +269,7 @@ class Power(Part):
     """The smallest detectable gain in a table's main column."""
 
     column: str
-    training: Literal["offline", "online"]
+    training: TrainingKind
     seeds: Count
     detectable: float
     """Gain detectable with 80% power at 5%, in the column's unit: median over rows."""

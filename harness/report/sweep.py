@@ -88,7 +88,7 @@ class SweepReport(Lenient):
 
     @property
     def prompts(self) -> str:
-        return "held-out human prompts" if self.held_out else "validation prompts"
+        return "held-out original prompts" if self.held_out else "validation prompts"
 
     @property
     def complete(self) -> list[SweepTrial]:

@@ -37,6 +37,7 @@ from harness.registry.claims import (
     difference,
     places,
 )
+from harness.registry.profile import benchmark_of
 from harness.registry.schema import Table
 from harness.report.model import Estimate, Scale, Verdict, VerdictWord
 from harness.report.results import Results
@@ -44,7 +45,7 @@ from harness.report.scores import ALPHA, POWER
 from harness.statistics import Interval, Scores, conjunction, holm, mean_interval, weighted_sum
 
 ALL_ALIKE = "the rows compared all have one and the same score"
-NO_CHANCE = "the margin is the same for every prompt and seed, so that chance was not measured"
+NO_CHANCE = "the difference is the same for every prompt and seed, so that chance was not measured"
 ONE_SEED = "one seed: how much seeds differ is unknown"
 
 AT_AN_END = 0.01
@@ -198,7 +199,7 @@ def _missing(results: Results, place: Place) -> str | None:
     if cell is None:
         return results.absent.get(row, f"`{row}` was not requested")
     where = f"`{row}` in `{column}`"
-    if cell.state == "not_available" and not cell.reason:
+    if benchmark_of(results.profile, results.table.column(column).reads) is None:
         return f"the profile has no benchmark that yields `{column}`"
     why = f": {cell.reason}" if cell.reason else ""
     said = {

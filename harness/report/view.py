@@ -127,15 +127,18 @@ def _made_with(report: Report) -> list[tuple[str, str]]:
 
 
 def _with_rows(report: Report, models: Callable[[Cell], Sequence[str]]) -> str:
-    """Return the models behind a table's cells, each with its rows unless all rows use it."""
+    """Return the models behind a table's cells, each with its rows unless all that ran use it."""
+    ran = {cell.row for cell in report.cells if cell.runs}
     rows = grouped((name, cell.row) for cell in report.cells for name in models(cell))
     return "; ".join(
-        name if len(having) == len(report.rows) else f"{name} ({', '.join(having)})"
+        name if len(having) == len(ran) else f"{name} ({', '.join(having)})"
         for name, having in sorted(rows.items())
     )
 
 
 def computed_by(origin: Origin) -> list[tuple[str, str]]:
+    if not origin.stages:  # its runs are not known
+        return []
     nothing = "nothing is computed yet"
     return [
         ("Stages", f"{origin.stages_done} of {origin.stages} done"),

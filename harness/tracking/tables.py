@@ -82,8 +82,10 @@ def _row(
         "judge": join(cell.judge for cell in cells if cell.judge),
         "mlflow.source.name": f"harness run {report.table} --profile {report.profile}",
         "mlflow.source.type": "LOCAL",
-        COMMIT_TAG: join(origin.commits[-1:]),
     }
+    last = max(runs, key=lambda run: run.end_ms)
+    if COMMIT_TAG in last.tags:
+        tags[COMMIT_TAG] = last.tags[COMMIT_TAG]
     if reasons := {cell.reason: None for cell in cells if cell.state == "failed" and cell.reason}:
         tags["failure"] = "; ".join(filter(None, reasons))[:LONGEST_TAG]
     return Record(

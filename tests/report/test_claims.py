@@ -330,7 +330,7 @@ def test_the_end_of_a_scale_is_a_hundredth_of_it(unit: str, mean: float, end: st
         ({"state": "failed", "reason": "no disk"}, "`a` in `ah_wr` failed: no disk"),
         ({"state": "failed"}, "`a` in `ah_wr` failed"),
         ({"state": "not_available", "reason": "no key"}, "`a` in `ah_wr` is not available: no key"),
-        ({"state": "not_available"}, "the profile has no benchmark that yields `ah_wr`"),
+        ({"state": "not_available"}, "`a` in `ah_wr` is not available"),  # as published
     ],
 )
 def test_what_is_missing_is_said(fields: dict[str, Any], reason: str) -> None:
@@ -339,6 +339,12 @@ def test_what_is_missing_is_said(fields: dict[str, Any], reason: str) -> None:
     assert (verdict.word, verdict.reason) == ("not_run", reason)
     assert verdict.paper_margin == "+1.0"
     assert verdict.estimate is None
+
+
+def test_a_score_that_no_benchmark_yields_is_missing_at_the_profile() -> None:
+    table = table_of(claim("it", compare("a", ">", "b"), primary=True), score="if_soft")
+    (verdict,) = judged(table, {}, cell={"state": "not_available"})
+    assert verdict.reason == "the profile has no benchmark that yields `ah_wr`"
 
 
 def test_rows_that_cannot_run_say_why() -> None:
@@ -517,8 +523,8 @@ def test_where_nothing_varies_nothing_is_tested(op: str, seeds: int, nested: boo
     (verdict,) = judged(table, measured, "ab", seeds)
     assert (verdict.word, verdict.estimate, verdict.p) == ("inadmissible", None, None)
     assert verdict.reason == (
-        "the margin is the same for every prompt and seed, so that chance was not measured: it is "
-        "0.1"
+        "the difference is the same for every prompt and seed, so that chance was not measured: it "
+        "is 0.1"
     )
 
 

@@ -10,13 +10,15 @@ from typing import Any
 import pytest
 from forging import copy_published
 from null_tables import judged_claims
-from toy_page import RUN, write_lineage, write_training
+from toy_identities import toy_planned
+from toy_page import RUN, prompt, write_lineage, write_training
 from toy_tables import (
     CLAIM,
     DECLARATION,
     stored,
     toy_runs,
     write_all,
+    write_files,
     write_luck,
     write_prompts,
     write_scores,
@@ -49,6 +51,10 @@ AGAINST_A_MIN = DECLARATION | {
     "rows": [*(row | {"baseline": "eva-a_min"} for row in ROWS[:3]), ROWS[3]],
     "claims": [CLAIM | {"paper_margin": "+8.5", "within_noise": True}],
 }
+CHAINED = DECLARATION | {
+    "rows": [*DECLARATION["rows"][:2], DECLARATION["rows"][2] | {"baseline": "eva-a_min"},
+             DECLARATION["rows"][3]],
+}  # fmt: skip
 ALL_BETTER = (
     "n stand-in A (hard lists), by unadjusted intervals, 3 of 3 rows are better than the baseline."
 )
@@ -64,6 +70,12 @@ def baseline_alone(store: Store, runs: TableRuns) -> None:
         write_scores(store, runs, "dpo-h1", seed, ah_wr={"p0": 50.0, "p1": 52.0})
 
 
+def all_but_a_min(store: Store, runs: TableRuns) -> None:
+    for run_id, level in (("dpo-h1", 50.0), ("base", 51.0), ("dpo-eva-uniform", 53.0)):
+        for seed in runs.seeds:
+            write_scores(store, runs, run_id, seed, ah_wr={"p0": level, "p1": level + 2})
+
+
 @pytest.mark.parametrize(
     ("table", "seeds", "write", "said"),
     [
@@ -72,8 +84,8 @@ def baseline_alone(store: Store, runs: TableRuns) -> None:
             "+4.*; the paper's size would be 4.3 here; the paper's +8.5); i" + ALL_BETTER,
             id="the claim first, then the rows"),
         pytest.param(
-            CLAIMED, 3, write_all, "Inadmissible, because the margin is the same for every prompt "
-            "and seed, so that chance was not measured: it is 4.5: “A_min beats DPO”; i"
+            CLAIMED, 3, write_all, "Inadmissible, because the difference is the same for every "
+            "prompt and seed, so that chance was not measured: it is 4.5: “A_min beats DPO”; i"
             + ALL_BETTER, id="without any chance"),
         pytest.param(
             AGAINST_A_MIN, 3, all_with_luck, "*; the paper's +8.5, within its own noise)*by "
@@ -93,6 +105,10 @@ def baseline_alone(store: Store, runs: TableRuns) -> None:
             CLAIMED, 1, all_with_luck, "Inconclusive (toy)*one seed: how much seeds differ is "
             "unknown*one seed is too few to compare 3 rows with the baseline*", id="one seed"),
         pytest.param(DECLARATION, 3, write_all, "I" + ALL_BETTER, id="no claim"),
+        pytest.param(
+            CHAINED, 3, all_but_a_min, "In stand-in A (hard lists), the one row with a gain is "
+            "better than the baseline, 1 row has numbers but no baseline and 1 row has no numbers.",
+            id="a baseline has no numbers"),
     ],
 )  # fmt: skip
 def test_a_finding_is_the_primary_claim_and_how_rows_fare(
@@ -248,6 +264,23 @@ def test_examples_are_the_first_the_middle_and_the_last_drawn(store: Store) -> N
     assert [(a.text, a.reward, a.role) for a in answers] == [
         ("7 5", 1.0, ""), ("b", 3.0, "chosen"), ("c", 3.0, ""), ("d", 0.0, "rejected"),
     ]  # fmt: skip
+
+
+def test_a_prompt_whose_pair_is_a_dropped_tie_was_not_trained_on(store: Store) -> None:
+    toy = toy_runs(seeds=[0])
+    pairs = toy.profile.pairs.model_copy(update={"drop_ties": True})
+    profile = toy.profile.model_copy(update={"pairs": pairs})
+    runs = toy_planned(toy.table, profile, (0,))
+    tie, pair = {"reward_rejected": 1.0, "reward_chosen": 1.0}, {"reward_rejected": 0.0}
+    mixed = [prompt("h2.2.1", "rewrite 2") | tie, prompt("h3", "prompt 3") | tie | pair]
+    write_files(store, runs.runs[RUN, 0].iterations[-1].prompts, pairs=mixed)
+    write_lineage(store, runs)
+    write_training(store, runs)
+    steps = [step for found in examples_of(runs, store).offline for step in found.steps]
+    trained = {step.name: dict(step.facts)["trained on"] for step in steps}
+    assert trained["h3"] == "yes"
+    assert trained["h2.2.1"] == "no, all its answers got one reward"
+    assert trained["h2"] == "no, it was left out of the mix"
 
 
 def test_pictures_published_beside_tables_are_taken_over(tmp_path: Path) -> None:

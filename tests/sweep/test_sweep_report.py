@@ -110,7 +110,7 @@ def test_a_published_winner_follows_from_its_scores_and_a_changed_one_does_not(
 def test_a_report_says_which_prompts_its_trials_were_measured_on() -> None:
     for held_out, words in (
         (False, "validation prompts, disjoint from every benchmark"),
-        (True, "held-out human prompts, by the reward that trains"),
+        (True, "held-out original prompts, by the reward that trains"),
     ):
         report = replace(REPORT, held_out=held_out)
         assert dict(sweep_facts(report))["Measured on"] == words

@@ -34,6 +34,11 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     return filled(tmp_path_factory.mktemp("full") / "store", RUNS)
 
 
+def parent_of(client: MlflowClient, experiment: str) -> str:
+    (run,) = client.search_runs([experiment], f"run_name = '{EVA.partition(' | ')[2]}'")
+    return str(run.data.tags["mlflow.parentRunId"])
+
+
 @pytest.fixture
 def synced(store: Store, new_work_dir: NewWorkDir) -> Path:
     """Return a work folder whose database holds the store."""
@@ -191,6 +196,18 @@ def test_numbers_that_have_changed_replace_the_row_and_leave_no_trace(
     assert contents(changed) == contents(direct)
     left = contents(changed)["table4/micro | eva-a_min"]["metrics"]
     assert not [name for name in left if name.startswith(("ours/", "gain/"))]
+
+
+def test_runs_that_are_not_written_now_move_to_the_row_that_replaces_theirs(
+    store: Store, synced: Path
+) -> None:
+    client = MlflowClient(default_uri(synced))
+    place = client.get_experiment_by_name("table4/micro").experiment_id
+    row = parent_of(client, place)
+    tags = {"harness.id": "table4/micro | a run of before", "mlflow.parentRunId": row}
+    before = client.create_run(place, 1, tags).info.run_id
+    toy_tracker(synced, store).sync([toy_state(RUNS, mean=55.0)])
+    assert parent_of(client, place) == client.get_run(before).data.tags["mlflow.parentRunId"] != row
 
 
 def test_what_others_did_to_the_server_is_put_right(store: Store, synced: Path) -> None:

@@ -24,8 +24,8 @@ def figure_markdown(report: FigureReport, drawn: Picture | None = None) -> str:
 def print_figure(report: FigureReport, console: Console) -> None:
     from rich.text import Text
 
-    print_parts([Text(report.heading, style="bold"), names_and_texts(report.facts)], console)
-    print_parts(block_lines(report.blocks), console)
+    head = [Text(report.heading, style="bold"), names_and_texts(report.facts)]
+    print_parts([*head, *block_lines(report.blocks)], console)
 
 
 def publish_figure(report: FigureReport, results_dir: Path, *, allow_fewer: bool = False) -> Path:

@@ -232,7 +232,7 @@ class FigureReport(Strict):
             ("Question", self.figure.question),
             ("Source", f"{the_paper().cited}, section {source.section}, figure {source.figure}"),
             ("Profile", self.profile),
-            ("Scale", self.scale + ("" if self.scale == "paper" else _COMPARED)),
+            ("Scale", view.SCALES[self.scale]),
             ("Seeds", ", ".join(map(str, self.seeds))),
             ("Intervals", self._intervals()),
             ("Numbers", f"{_numbers(self.points)} are there"),
@@ -269,9 +269,6 @@ class FigureReport(Strict):
 
 def _numbers(points: Sequence[Point]) -> str:
     return f"{sum(point.value is not None for point in points)} of {len(points)}"
-
-
-_COMPARED = ": only signs and orders are compared with the paper's, never values"
 
 
 def assemble_figure(runs: FigureRuns, store: Store) -> FigureReport:

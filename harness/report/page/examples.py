@@ -32,7 +32,7 @@ OFFLINE_RULE = (
     "The first, the middle and the last prompt in the order in which the creator drew them."
 )
 ONLINE_RULE = (
-    "The last evolved prompt that the run was trained on, followed back to its human prompt."
+    "The last evolved prompt that the run was trained on, followed back to its original prompt."
 )
 
 
@@ -45,7 +45,7 @@ class RewardedAnswer(Lenient):
 
 
 class Step(Lenient):
-    """A human prompt or a rewrite of one; online runs do not keep answers."""
+    """An original prompt or a rewrite of one; online runs do not keep answers."""
 
     name: str
     text: str
@@ -55,7 +55,7 @@ class Step(Lenient):
 
 
 class Lineage(Lenient):
-    """A human prompt with its rewrites, and the rule by which it was chosen."""
+    """An original prompt with its rewrites, and the rule by which it was chosen."""
 
     table: str
     row: str
@@ -147,13 +147,19 @@ def _offline(run: Run, store: Store) -> Chains:
     mix = run.iterations[-1].prompts
     rewarded = mix.inputs["base"].inputs["rewards"]
     answers = _answers(store, rewarded) | _answers(store, stages["pair"].inputs["rewards"])
-    trained = {prompt["prompt_id"] for prompt in _read(store, mix, "pairs.parquet")}
+    mixed = {pair["prompt_id"]: pair for pair in _read(store, mix, "pairs.parquet")}
+    drops_ties = run.training[-1].settings.get("drop_ties")
+
+    def trained_on(name: str) -> str:
+        if (pair := mixed.get(name)) is None:
+            return "no, it was left out of the mix"
+        tie = pair["reward_chosen"] == pair["reward_rejected"]
+        return "no, all its answers got one reward" if tie and drops_ties else "yes"
 
     def steps(prompt: dict[str, Any], told: Facts = ()) -> list[Step]:
         """Return a prompt and all its descendants, parents before children."""
         name = prompt["prompt_id"]
-        left_out = "yes" if name in trained else "no, it was left out of the mix"
-        found = [_step(prompt, (*told, ("trained on", left_out)), answers.get(name, ()))]
+        found = [_step(prompt, (*told, ("trained on", trained_on(name))), answers.get(name, ()))]
         return found + [step for child in children[name] for step in steps(child)]
 
     chains = []
