@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import http.client
 import re
 import urllib.request
 from collections.abc import Iterable, Mapping, Sequence
@@ -90,7 +91,7 @@ def _fetched(file: HomeFile) -> bytes:
     try:
         with urllib.request.urlopen(file.url, timeout=TIMEOUT_S) as response:
             content: bytes = response.read()
-    except OSError as error:
+    except (OSError, http.client.HTTPException) as error:
         raise HarnessError(
             f"Cannot fetch {file.url} ({in_a_line(str(error))}); fetch it elsewhere and name its "
             "folder with --data"

@@ -90,8 +90,6 @@ class Renderer:
                 "which writes no text: a policy is a causal language model."
             )
         self.tokenizer: PreTrainedTokenizerBase = load_tokenizer(folder)
-        if self.tokenizer.pad_token_id is None:
-            self.tokenizer.pad_token = self.tokenizer.eos_token  # masked, so any token works
         config: Any = AutoConfig.from_pretrained(
             folder, local_files_only=True, trust_remote_code=False
         )

@@ -40,7 +40,7 @@ FIRST_IS_BETTER = "FIRST_IS_BETTER"
 distinguishes it from a pointwise one of the same shape."""
 
 VOCABULARIES = (
-    "tokenizer.json", "*.model", "*.tiktoken", "vocab.json", "vocab.txt", "tekken.json"
+    "tokenizer.json", "*.model", "vocab.json", "vocab.txt", "tekken.json"
 )  # fmt: skip
 """File name patterns of tokenizer vocabularies."""
 
@@ -181,6 +181,8 @@ def load_tokenizer(path: Path) -> PreTrainedTokenizerBase:
             f"the tokenizer at {path} cannot be loaded ({error_in_a_line(error)}): complete the "
             "download; one without tokenizer.json needs `pip install sentencepiece`."
         ) from error
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token  # masked, so any token works
     return tokenizer
 
 

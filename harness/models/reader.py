@@ -143,8 +143,6 @@ class Chat:
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, limit: int, *, bos: bool = True) -> None:
-        if tokenizer.pad_token_id is None:
-            tokenizer.pad_token = tokenizer.eos_token  # masked, so any token works
         self.tokenizer = tokenizer
         self.limit = limit
         self._control = spellings(control_tokens(tokenizer))

@@ -89,6 +89,8 @@ class SharedPolicy:
         self._share = share
         self._sampling = {name: getattr(sampling, name) for name in SAMPLING}
         self._stops = stop_token_ids(tokenizer)
+        # A checkpoint's own (a repetition penalty, say) would fill in what ours leaves open.
+        self.model.generation_config = GenerationConfig()
 
     @property
     def model(self) -> Any:

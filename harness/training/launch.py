@@ -164,8 +164,8 @@ def _do_part(job: dict[str, Any], work: Path) -> None:
     place = Placement.model_validate(job["place"])
     timeout = {}
     if place.shared:
-        # The reference is sharded too, by code that expects every process to have loaded it; the
-        # shipped FSDP configuration loads in one process only.
+        # The reference is sharded too, by code that expects every process to have loaded it, which
+        # the shipped FSDP configuration does not ask for.
         os.environ["FSDP_CPU_RAM_EFFICIENT_LOADING"] = "false"
         timeout = {"timeout": timedelta(seconds=TIMEOUT_S)}
     # First, so that everything below sees the number of processes.

@@ -19,6 +19,7 @@ from __future__ import annotations
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
@@ -44,7 +45,7 @@ from harness.training.distributed import (
     save_policy,
 )
 from harness.training.offline import Recorder, TrainingError, quiet
-from harness.training.placement import PLAIN, Metrics, OnLog, Placement
+from harness.training.placement import Metrics, OnLog, Placement
 
 OPTIMIZER = "optimizer.safetensors"
 
@@ -305,7 +306,7 @@ def train_segment(
     source: StepPrompts | None,
     seed: int,
     on_log: OnLog,
-    place: Placement = PLAIN,
+    place: Placement,
 ) -> None:
     """Train one segment and write its policy and optimizer; every process calls this."""
     with quiet(), tempfile.TemporaryDirectory() as scratch:
@@ -325,7 +326,8 @@ def train_segment(
             steps.attach(SharedPolicy(trainer, tokenizer, algorithm, share))
         else:
             steps.attach(Checkpoint(trainer.model, tokenizer))
-        with fast_training(trainer.model):
+        # Attention that a profile names is part of the numbers.
+        with fast_training(trainer.model) if place.attention is None else nullcontext():
             trainer.train()
         save_policy(trainer, tokenizer, policy, out_dir / "model", place, to_go_on=True)
         save_optimizer(trainer, out_dir / OPTIMIZER)

@@ -191,7 +191,7 @@ def asked_by(stage: Stage) -> Iterator[tuple[ServedRole, str]]:
         yield "scorer", judge
     identity = str(s.get("benchmark", ""))
     elsewhere = stage.kind == "judge" and not files.has(identity)
-    if elsewhere and not judge.startswith(REWARD_JUDGE) and benchmarks.is_asked(identity, s):
+    if elsewhere and benchmarks.is_asked(identity, s):
         yield "judge", judge
     if s.get("engine") == "endpoint":
         yield "policy", policy_of(stage)

@@ -1,6 +1,7 @@
 """The benchmarks' files at their homes: kept only with the digest they must have."""
 
 import hashlib
+import http.client
 from dataclasses import replace
 from pathlib import Path
 
@@ -71,3 +72,14 @@ def test_the_digests_are_those_of_the_published_copies(shared_dir: Path) -> None
             assert hashlib.sha256(path.read_bytes()).hexdigest() == file.sha256, file.name
             compared += 1
     assert compared == 6
+
+
+def test_a_download_that_breaks_off_is_one_sentence(
+    home: HomeFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(*_: object, **__: object) -> bytes:
+        raise http.client.IncompleteRead(CONTENT[:3], 11)
+
+    monkeypatch.setattr("urllib.response.addinfourl.read", read, raising=False)
+    with pytest.raises(HarnessError, match="Cannot fetch"):
+        fetch(home, tmp_path / "mt-bench")

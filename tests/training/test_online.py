@@ -1,5 +1,6 @@
 """Laws of online training: losses by hand, births before steps, and cuts that change nothing."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from by_hand import assert_same, head_and_tail, log_probabilities
 from safetensors.torch import load_file
 
 from harness.errors import UserError
+from harness.models import loading
 from harness.models.loading import load_model
 from harness.training.offline import TrainingError
 from harness.training.online import OPTIMIZER, Drawn, OnlineAlgorithm, Segment, Steps, train_segment
@@ -270,3 +272,32 @@ def test_what_does_not_fit_a_step_is_the_users_error(start: Path, tmp_path: Path
         placed(OAIF, start, tmp_path / "out", Placement(devices=3))
     with pytest.raises(UserError, match="micro-batches of 3 on 2 device"):
         Placement(devices=2, micro_batch=3).batches(8)
+
+
+def test_shared_rollouts_ignore_the_sampling_that_a_checkpoint_asks_for(
+    start: Path, tmp_path: Path
+) -> None:
+    asks = shutil.copytree(start, tmp_path / "asks")
+    (asks / "generation_config.json").write_text('{"repetition_penalty": 9.0}')
+    place = Placement(shared=True)
+    plain, _ = placed(RLOO, start, tmp_path / "plain", place)
+    other, _ = placed(RLOO, asks, tmp_path / "other", place)
+    assert other.seen == plain.seen
+
+
+@pytest.mark.parametrize(("attention", "precision"), [(None, "medium"), ("eager", "highest")])
+def test_only_attention_that_is_not_named_gives_way_to_fast_kernels(
+    attention: str | None, precision: str, start: Path, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(loading, "LARGE", 1)
+    seen = []
+
+    class Seeing(Source):
+        def finish(self, policy: Any) -> dict[str, float]:
+            seen.append(torch.get_float32_matmul_precision())
+            return super().finish(policy)
+
+    train(RLOO, start, start, tmp_path / "out", place=Placement(attention=attention),
+          source=Seeing())  # fmt: skip
+    assert seen == [precision]

@@ -234,9 +234,9 @@ _SHARES = {"A": 0.0, "B": 1.0, "C": 0.5}
 def calibrate(
     benchmark: str,
     judge: str,
-    judgments: Path | None = None,
-    budget_usd: float | None = None,
-    done: Done = _ignore,
+    judgments: Path | None,
+    budget_usd: float | None,
+    done: Done,
 ) -> Calibration:
     """Have a judge compare published answers, and save its agreement with published judgments."""
     check_budget(budget_usd)

@@ -274,12 +274,19 @@ def test_another_versions_judge_is_refused(judged: Any) -> None:
         judged("held_out", judge="instructions-0/rules")
 
 
-def test_the_log_probability_is_that_of_the_answers_tokens_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize("pads", [True, False])
+def test_the_log_probability_is_that_of_the_answers_tokens_alone(
+    pads: bool, tmp_path: Path
+) -> None:
     """Each answer on its own, without padding, says what the batch of unequal lengths says.
 
     One without tokens has that of the end of its turn, so that all rows have the same prompts.
     """
     folder = build_tiny_gemma(tmp_path / "policy")
+    if not pads:
+        settings = folder / "tokenizer_config.json"
+        known = json.loads(settings.read_text())
+        settings.write_text(json.dumps(known | {"pad_token": None}))
     texts = [("a b", "c d e"), ("a", "b"), ("c c c c", "a a a a a a"), ("a b", "")]
     rows = [
         {"conversation": json.dumps([{"role": "user", "content": asked}]), "completion": answer}
