@@ -43,7 +43,7 @@ LINE_EVERY_S = 5.0
 def complete_table(incomplete: str) -> list[str]:
     from harness.registry.declared import all_figures, all_tables
 
-    return [name for name in (*all_tables(), *all_figures()) if name.startswith(incomplete)]
+    return _completed(incomplete, lambda: [*all_tables(), *all_figures()])
 
 
 def complete_tables(incomplete: str) -> list[str]:
@@ -56,7 +56,18 @@ def complete_tables(incomplete: str) -> list[str]:
 def complete_profile(incomplete: str) -> list[str]:
     from harness.registry.declared import all_profiles
 
-    return [name for name in all_profiles() if name.startswith(incomplete)]
+    return _completed(incomplete, all_profiles)
+
+
+def _completed(incomplete: str, declared: Callable[[], Iterable[str]]) -> list[str]:
+    """Return the names that begin so; none while a plug-in or a declaration is wrong."""
+    from harness.extensions import load_plugins
+
+    try:
+        load_plugins()
+        return [name for name in declared() if name.startswith(incomplete)]
+    except HarnessError:
+        return []
 
 
 def option(

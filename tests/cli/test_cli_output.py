@@ -11,8 +11,9 @@ import typer
 from rich.cells import cell_len
 from running import ran
 
+from harness import extensions
 from harness.cli import common
-from harness.cli.common import print_json, text_table
+from harness.cli.common import complete_profile, complete_table, print_json, text_table
 from harness.cli.main import app
 
 
@@ -135,6 +136,19 @@ def test_a_shell_completes_verbs_tables_and_profiles(process: Any) -> None:
     assert completed("harness run all", 2) == ["all-offline", "all"]
     assert completed("harness plan table4 --profile si", 4) == ["single-gpu"]
     assert completed("harness evaluate mt", 2) == ["mt_bench"]
+
+
+def test_completion_loads_plugins_first_and_offers_nothing_where_something_is_wrong(
+    registries: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    mine = tmp_path / "mine.py"
+    mine.write_text("import harness\n\nharness.metric('odd', version='1')(len)\n")
+    monkeypatch.setattr(extensions, "_loaded", set())
+    monkeypatch.setenv("HARNESS_PLUGINS", str(mine))
+    assert complete_profile("mic") == ["micro"]
+    assert "odd" in extensions.METRICS
+    monkeypatch.setenv("HARNESS_PLUGINS", "absent.py")
+    assert complete_profile("mic") == complete_table("table1") == []
 
 
 def test_bash_reads_the_completion_script(process: Any) -> None:
