@@ -24,7 +24,7 @@ from harness.pipeline.algorithm import Run
 from harness.pipeline.estimate import timings_of
 from harness.project import store_dir, work_dir
 from harness.registry.declared import all_profiles
-from harness.registry.profile import Profile, unsupported
+from harness.registry.profile import Profile
 from harness.report.sweep import SweepReport, winner_scores
 from harness.runtime import Engine, EngineOptions, Event, Plan, Stage, Store
 from harness.runtime.engine import LOCAL
@@ -129,11 +129,7 @@ class Order:
 
 def shared_stages(sweep: Sweep, profile: Profile) -> list[Stage]:
     """Check the points a sweep can suggest, and return the stages that every trial needs."""
-    reasons = unsupported(base_candidate(sweep, profile).recipe, (), profile)
-    if reasons:
-        raise UserError(
-            f"`{sweep.name}` cannot run on the profile `{profile.name}`: " + "; ".join(reasons)
-        )
+    base_candidate(sweep, profile)  # first: it says why a profile can run none of the points
     check_settings(sweep, profile)
     needed: list[dict[Stage, None]] = []
     for point in points(sweep):

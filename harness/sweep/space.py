@@ -62,7 +62,13 @@ class Candidate(NamedTuple):
 
 
 def base_candidate(sweep: Sweep, profile: Profile) -> Candidate:
-    return Candidate(Recipe.model_validate(sweep.recipe), profile)
+    """Return the base recipe at a profile; raises `UserError` if the profile cannot run it."""
+    recipe = Recipe.model_validate(sweep.recipe)
+    if reasons := unsupported(recipe, (), profile):
+        raise UserError(
+            f"`{sweep.name}` cannot run on the profile `{profile.name}`: " + "; ".join(reasons)
+        )
+    return Candidate(recipe, profile)
 
 
 def candidate(sweep: Sweep, profile: Profile, point: SearchPoint) -> Candidate:

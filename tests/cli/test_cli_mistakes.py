@@ -63,6 +63,8 @@ MISTAKES = {
     "sweep run offline-evolv": "there is no sweep `offline-evolv`; did you mean `offline-evolve`?",
     "sweep run offline-evolve --profile mirco": "did you mean `micro`?",
     "sweep run offline-evolve --jobs 0": "jobs is 0",
+    "sweep run tune-sppo --profile laptop": "`tune-sppo` cannot run on the profile `laptop`: ",
+    "sweep show tune-sppo --profile laptop": "`tune-sppo` cannot run on the profile `laptop`: ",
     "sweep run ./nothing.yaml": "there is no file `./nothing.yaml`",
     "store path table4 dpo-1": "not trained yet; type `harness run table4 --rows dpo-1 --seeds 0`",
     "store path table1 base": "trains no policy",
