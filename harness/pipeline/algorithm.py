@@ -69,6 +69,11 @@ from harness.runtime.stage import Json, Stage
 from harness.selectors.eva import StreamSettings
 from harness.selectors.selector import Sizes
 
+
+class Unfit(UserError):
+    """The number of prompts of a profile does not fit a recipe."""
+
+
 ORACLE: Mapping[str, str] = {"best": "var", "worst": "a_min_inv"}
 """The metric by which an oracle with many answers chooses the best and the worst prompts."""
 
@@ -434,7 +439,7 @@ def _marks(
             f"the selector `{league.selector}` does not take these `options`: {said}"
         ) from error
     if count < online.minibatch:
-        raise UserError(
+        raise Unfit(
             f"{count} prompts make no mini-batch of {online.minibatch}: lower `visits`, or raise "
             "`size`"
         )
@@ -462,7 +467,7 @@ def rollouts_used(prompts: int, rollouts: int, max_new_tokens: int) -> dict[Budg
 def segment_steps(online: Online, hyper: OnlineTraining, x: int) -> int:
     steps, rest = divmod(x, online.minibatch * hyper.segments)
     if rest or not steps:
-        raise UserError(
+        raise Unfit(
             f"{x} prompts make no whole number of mini-batches of {online.minibatch} in each of "
             f"{hyper.segments} segments: choose an `online.minibatch` and `segments` that divide x."
         )

@@ -95,22 +95,35 @@ class Request:
     @cached_property
     def left_out(self) -> dict[str, str]:
         """Why tables of a group are left out."""
-        if not self.is_group:
-            return {}
-        reasons = {table.id: table_unsupported(table, self.profile) for table in self.tables}
-        return {name: "; ".join(why) for name, why in reasons.items() if why}
+        return self._planned[1]
+
+    @cached_property
+    def _planned(self) -> tuple[list[TableRuns], dict[str, str]]:
+        """The runs behind each table, and why tables of a group have none."""
+        from harness.pipeline.algorithm import Unfit
+        from harness.pipeline.runs import plan_table
+
+        found: list[TableRuns] = []
+        lacking: dict[str, str] = {}
+        for table in self.tables:
+            if self.is_group and (reasons := table_unsupported(table, self.profile)):
+                lacking[table.id] = "; ".join(reasons)
+                continue
+            try:
+                found.append(plan_table(table, self.profile, self.planned_seeds, self.rows))
+            except Unfit as error:
+                if not self.is_group:
+                    raise
+                lacking[table.id] = str(error)
+        return found, lacking
 
     @cached_property
     def parts(self) -> tuple[TableRuns, ...]:
         """The runs behind each table, or behind a figure's rows by table."""
-        from harness.pipeline.runs import plan_table
-
+        lacking: Mapping[str, str]
+        found, lacking = self._planned
         if self.figure_runs is not None:
-            lacking, found = self.figure_runs.lacking, [*self.figure_runs.parts.values()]
-        else:
-            lacking = self.left_out
-            tables = [table for table in self.tables if table.id not in lacking]
-            found = [plan_table(it, self.profile, self.planned_seeds, self.rows) for it in tables]
+            found, lacking = [*self.figure_runs.parts.values()], self.figure_runs.lacking
         if not found:
             reasons = "".join(f"\n  {name}: {why}" for name, why in lacking.items())
             raise UserError(

@@ -137,6 +137,13 @@ def test_a_plan_lists_the_requests_to_paid_models(
     assert not folders.exists()
 
 
+def test_tables_of_a_group_whose_sizes_do_not_fit_are_left_out(says: Any, bare: None) -> None:
+    """Online, 300 prompts are no whole number of mini-batches; offline there are none."""
+    found = says("plan", "all", "--set", "profile.x=300", "--seeds", "0")
+    assert "300 prompts make no whole number" in found["left_out"]["table8"]
+    assert "table4" in [table["table"] for table in found["tables"]]
+
+
 def test_a_budget_needs_every_price(
     call: Any, monkeypatch: pytest.MonkeyPatch, folders: Path, bare: None
 ) -> None:
