@@ -105,6 +105,9 @@ METRICS = Registry(
     },
 )
 
+ONLINE_ALGORITHMS = ("rloo", "oaif")
+"""Losses of online training, which plug-ins cannot add to."""
+
 LOSSES = Registry(
     "preference loss",
     {
@@ -203,6 +206,11 @@ def loss(name: str, *, version: str, like: str = "dpo") -> Callable[[Thing], Thi
     libraries are imported only there. The loss is used as `algorithm` in recipes, at profiles that
     offer it in `algorithms`, with the hyperparameters of the shipped loss it is `like`.
     """
+    if name in ONLINE_ALGORITHMS:
+        raise UserError(f"the loss `{name}` has the name of an online algorithm; choose another")
+    if like not in LOSSES.shipped:
+        known = ", ".join(LOSSES.shipped)
+        raise UserError(f"the loss `{name}` cannot be like `{like}`; `like` is one of {known}")
     return LOSSES.register(name, version, like=like)
 
 

@@ -292,6 +292,11 @@ def test_an_unknown_metric_gets_the_nearest_right_name(
             "metric `top-gap` of the plug-in mine: a name has letters, digits and `_` only",
         ),
         (METRIC.format(version="1").replace("top_gap", "a_min"), "exists already"),
+        (
+            LOSS.replace('like="dpo"', 'like="rloo"'),
+            "the loss `ipo` cannot be like `rloo`; `like` is one of dpo, sppo, simpo, orpo",
+        ),
+        (LOSS.replace('"ipo"', '"rloo"'), "`rloo` has the name of an online algorithm; choose"),
     ],
 )
 def test_a_plugin_that_is_wrong_is_one_sentence(

@@ -25,11 +25,9 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from harness.extensions import CREATORS, LOSSES, METRICS, SELECTORS
+from harness.extensions import CREATORS, LOSSES, METRICS, ONLINE_ALGORITHMS, SELECTORS
 from harness.strict import Strict
 from harness.words import setting_text
-
-ONLINE_ALGORITHMS: Final[tuple[str, ...]] = ("rloo", "oaif")
 
 
 def one_of(*names: Collection[str]) -> AfterValidator:
