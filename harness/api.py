@@ -31,7 +31,7 @@ def load(
     *,
     rows: str | Iterable[str] | None = None,
     seeds: Seeds = None,
-    plugins: Sequence[str] = (),
+    plugins: str | Sequence[str] = (),
 ) -> Experiment:
     """Load a table, a figure, or several tables, to plan, run and report.
 
@@ -41,7 +41,7 @@ def load(
         profile: The scale: a profile's name, or the path of a YAML file that declares one.
         rows: Only these rows of a table and their baselines.
         seeds: Root seeds, as numbers or a string such as `0-4`.
-        plugins: Your own Python files or modules that add metrics, losses and so on.
+        plugins: Your own Python files or modules that add metrics, losses and so on; or just one.
     """
     load_plugins(plugins)
     return select(name, profile, rows, seeds)

@@ -164,6 +164,8 @@ SELECTORS = Registry(
     "selector", {name: f"harness.selectors.{place}" for name, place in _SELECTORS.items()}
 )
 
+REGISTRIES = (METRICS, LOSSES, BENCHMARKS, JUDGES, REWARDS, CREATORS, SELECTORS)
+
 
 def benchmark_name(written: str) -> str:
     """Return a benchmark's name in the registry; shipped ones may be written with hyphens."""
@@ -277,23 +279,43 @@ def named_plugins() -> tuple[str, ...]:
     return tuple(_named)
 
 
-def load_plugins(names: Sequence[str] | None = None) -> None:
+def load_plugins(names: str | Sequence[str] | None = None) -> None:
     """Load the plug-ins of a command, of `HARNESS_PLUGINS` and of entry points, each once."""
     from importlib.metadata import entry_points
 
+    names = [names] if isinstance(names, str) else names
+    known = dict.fromkeys(map(_place, filter(None, os.environ.get(VARIABLE, "").split(","))))
+    for place in [*known, *map(_place, names or ())]:
+        _load(place)
+        known[place] = None
+        os.environ[VARIABLE] = ",".join(known)  # for the workers, wherever they start
+    for point in entry_points(group=GROUP):
+        _load(point.module)
     if names is not None:
         _named[:] = names
-    known = filter(None, os.environ.get(VARIABLE, "").split(","))
-    places = [os.path.abspath(n) if n.endswith(".py") else n for n in [*known, *(names or ())]]
-    os.environ[VARIABLE] = ",".join(dict.fromkeys(places))  # for the workers, wherever they start
-    for name in [*places, *(point.module for point in entry_points(group=GROUP))]:
-        if name not in _loaded:
-            _load(name)
-            _loaded.add(name)
+
+
+def _place(name: str) -> str:
+    return os.path.abspath(name) if name.endswith(".py") else name
 
 
 def _load(name: str) -> None:
-    """Import a plug-in; anything it raises becomes a one-line UserError."""
+    """Import a plug-in once; anything it raises becomes a one-line UserError, and adds nothing."""
+    if name in _loaded:
+        return
+    before, scores = [dict(registry) for registry in REGISTRIES], [*SCORES]
+    try:
+        _import(name)
+    except UserError:
+        for registry, had in zip(REGISTRIES, before, strict=True):
+            registry.clear()
+            registry.update(had)
+        SCORES[:] = scores
+        raise
+    _loaded.add(name)
+
+
+def _import(name: str) -> None:
     try:
         if name.endswith(".py"):
             _import_file(Path(name))

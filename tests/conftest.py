@@ -16,7 +16,7 @@ import pytest
 from hypothesis import settings
 from world_of_names import write_world
 
-from harness.extensions import BENCHMARKS, CREATORS, JUDGES, METRICS, REWARDS
+from harness.extensions import REGISTRIES
 from harness.registry.declared import load_tables
 from harness.registry.figures import Figure, load_figures
 from harness.registry.profile import Profile, load_profiles
@@ -126,7 +126,7 @@ def list_prices(monkeypatch: pytest.MonkeyPatch) -> None:
 def registries() -> Iterator[None]:
     """Forget, after a test, what it added to the registries."""
     with ExitStack() as stack:
-        for registry in (BENCHMARKS, CREATORS, JUDGES, METRICS, REWARDS):
+        for registry in REGISTRIES:
             stack.enter_context(patch.dict(registry))
         yield
 

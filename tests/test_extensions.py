@@ -22,7 +22,7 @@ import harness
 from harness import extensions
 from harness.cli.main import app
 from harness.eva.informativeness import informativeness
-from harness.extensions import BENCHMARKS, CREATORS, JUDGES, METRICS
+from harness.extensions import METRICS
 from harness.worlds.lookup import runtime_of
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -159,7 +159,7 @@ def here(registries: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> C
     def run(*arguments: str) -> Any:
         monkeypatch.setenv("HARNESS_PLUGINS", "")
         extensions._loaded.clear()
-        for registry in (METRICS, BENCHMARKS, JUDGES, CREATORS):
+        for registry in extensions.REGISTRIES:
             for name in registry.keys() - set(registry.shipped):
                 del registry[name]
         return CliRunner().invoke(app, list(arguments))
@@ -309,6 +309,18 @@ def test_a_plugin_that_is_wrong_is_one_sentence(
     assert done.stderr.count("\n") == 1
     assert done.stdout == ""
     assert done.stderr[:-1].isprintable()
+
+
+def test_a_plugin_that_failed_leaves_nothing_behind(
+    here: Callable[..., Any], tmp_path: Path
+) -> None:
+    """The next one may add the same, and is named by a text of its own."""
+    here("list", "--json")
+    wrong = plugin(tmp_path, METRIC.format(version="1") + "\n1 / 0", "wrong")
+    with pytest.raises(harness.UserError, match="ZeroDivisionError"):
+        harness.load("table4", plugins=[str(wrong)])
+    harness.load("table4", plugins=str(plugin(tmp_path, METRIC.format(version="2"))))
+    assert METRICS.identity("top_gap") == {"plugin": {"name": "mine", "version": "2"}}
 
 
 def test_a_plugin_may_be_a_module(here: Callable[..., Any]) -> None:
