@@ -84,14 +84,15 @@ class Parameter(Strict):
 
     @model_validator(mode="after")
     def _one(self) -> Parameter:
-        if len(self.model_fields_set) != 1:
+        if len(self.model_dump(exclude_none=True)) != 1:
             raise ValueError("give one of `suggest_categorical`, `suggest_int` and `suggest_float`")
         return self
 
     @property
     def call(self) -> tuple[str, dict[str, Any]]:
         """The method, and its arguments."""
-        ((method, arguments),) = self.model_dump(exclude_unset=True).items()
+        written = self.model_dump(exclude_unset=True, exclude_none=True)
+        ((method, arguments),) = written.items()
         return method, arguments
 
     @property
