@@ -253,7 +253,7 @@ def judged_claims(
             table, _ = named_table(name)
             tables[table.id] = table
             wanted.add(table.id)
-        elif name not in (known := [*tables, *(figure.id for figure in declared.figures)]):
+        elif name not in (known := [*tables, *all_figures(), *(it.id for it in declared.figures)]):
             raise UserError(f"there is no table or figure `{name}`{nearest(name, known)}")
         else:
             wanted.add(name)

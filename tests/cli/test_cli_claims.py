@@ -24,6 +24,11 @@ def test_some_tables_and_figures_alone(says: Any) -> None:
     assert "`t10-rm-lc` is not run" in ledger[-1]["reason"]
 
 
+def test_a_figure_that_no_claim_is_about_has_none(says: Any, call: Any) -> None:
+    assert says("claims", "figure3") == []
+    assert "The paper claims nothing there." in call("claims", "figure3").stdout
+
+
 def test_a_profile_with_columns_of_its_own_has_published_no_claim(says: Any) -> None:
     ledger = says("claims", "--published", "--profile", "laptop")
     assert {(claim["word"], claim["reason"]) for claim in ledger if claim["place"] == "table4"} == {
