@@ -102,8 +102,8 @@ class SelectionSettings(Strict):
 
 
 class Generation(Strict):
-    n: Count
-    """Answers per prompt."""
+    n: int = Field(ge=2)
+    """Answers per prompt; a pair takes two."""
     temperature: Positive
     top_p: Nucleus
     top_k: Literal[0]
@@ -210,6 +210,10 @@ class Profile(documents.Sourced):
                 raise ValueError(f"`{score}` comes from two benchmarks; name it in one of them")
         for trained in self.reward_models.keys() & self.trained_reward_models.keys():
             raise ValueError(f"the reward model `{trained}` is named and trained; do one of them")
+        if self.trained_reward_models and not self.in_embedded_world:
+            raise ValueError(
+                "`trained_reward_models` are the embedded world's only; name `reward_models`"
+            )
         training = {model.partition("@")[0] for model in self.reward_models.values()}
         for name, benchmark in self.benchmarks.items():
             judge = benchmark.judge.removeprefix(REWARD_JUDGE)

@@ -307,9 +307,15 @@ def test_mistakes_in_a_profile_have_lines_and_names(tmp_path: Path) -> None:
             '      ah_wr: {value: "stand-in G',
             "must name each of the",
         ),
+        (
+            '{value: world, source: "ours: seed',
+            '{value: instructions, source: "ours: seed',
+            "`trained_reward_models` are the embedded world's only",
+        ),
+        ("  n: {value: 6", "  n: {value: 1", "generation.n: must be greater than or equal to 2"),
     ],
 )
-def test_a_benchmark_that_does_not_fit_its_scores_is_a_mistake(
+def test_a_profile_that_contradicts_itself_is_a_mistake(
     tmp_path: Path, old: str, new: str, message: str
 ) -> None:
     text = (profiles_dir() / "micro.yaml").read_text(encoding="utf-8")
