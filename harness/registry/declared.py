@@ -106,10 +106,9 @@ def _repeated(named: Iterable[Named]) -> Iterator[Problem]:
 
 def _references(document: Document, table: Table) -> Iterator[Problem]:
     """Yield problems with a table's kind, its ids and the references to them."""
-    kind = _FOLDERS.get(document.path.parent.name, table.kind)
-    if kind != table.kind:
-        where = f"an {table.kind} does not belong in {document.path.parent.name}/"
-        yield document.wrong(("kind",), where)
+    folder = document.path.parent
+    if folder in declaration_dirs() and table.kind != _FOLDERS[folder.name]:
+        yield document.wrong(("kind",), f"an {table.kind} does not belong in {folder.name}/")
     columns, rows = [c.id for c in table.columns], {row.id: row for row in table.rows}
     named: list[tuple[Loc, str, str]] = []
     for i, row in enumerate(table.rows):

@@ -264,6 +264,18 @@ def test_a_table_is_declared_once(tmp_path: Path) -> None:
     assert any("`demo` is already in" in p.message for p in problems)
 
 
+def test_only_the_project_s_own_folders_say_of_what_kind_a_table_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "experiments"
+    folder.mkdir()
+    (folder / "demo.yaml").write_text(TABLE, encoding="utf-8")
+    assert load_tables([folder])
+    monkeypatch.setattr("harness.registry.declared.declaration_dirs", lambda: [folder])
+    with pytest.raises(RegistryError, match="an ablation does not belong in experiments/"):
+        load_tables()
+
+
 def test_hidden_files_and_folders_declare_nothing(tmp_path: Path) -> None:
     folder = tmp_path / ".here" / "ablations"
     (folder / ".ipynb_checkpoints").mkdir(parents=True)
