@@ -62,7 +62,6 @@ def load_tables(dirs: Sequence[Path] | None = None, more: Path | None = None) ->
         if not repeated:
             declared.append((document, table))
     cells = [cell for pair in declared for cell in _cells(*pair, problems)]
-    problems += _repeated((table.id, document, ("id",)) for document, table in declared)
     problems += _repeated(n for pair in declared for n in _ids(pair[0], "claims", pair[1].claims))
     problems += _changed_columns(declared)
     problems += _runs_and_recipes(cells)

@@ -263,23 +263,26 @@ def read_files(
     what: str,
     kind_of: Callable[[Document], type[Declared]] | None = None,
 ) -> Iterator[tuple[Document, Declared]]:
-    """Yield each file's document and valid declaration, appending to `problems`."""
+    """Yield each file's document and valid declaration, appending to `problems`.
+
+    Each has the name of its file, and no other file has it.
+    """
+    first: dict[str, Document] = {}
+    key = "id" if "id" in model.model_fields else "name"
     for path in files:
         try:
             document, found = read_declared(path, model, what, kind_of)
         except RegistryError as error:
             problems += error.problems
         else:
-            problems += misnamed(document, found)
+            name, stem, place = getattr(found, key), document.path.stem, (key,)
+            if name != stem:
+                text = f"`{name}` differs from the name of the file; write `{stem}`"
+                problems.append(document.wrong(place, f"{text}, or rename the file"))
+            if (other := first.setdefault(name, document)) is not document:
+                text = f"`{name}` is already in {other.name}:{other.line(place)}"
+                problems.append(document.wrong(place, text))
             yield document, found
-
-
-def misnamed(document: Document, found: BaseModel) -> list[Problem]:
-    """Return a problem if a declaration's id or name does not match its file name."""
-    key, stem = "id" if "id" in type(found).model_fields else "name", document.path.stem
-    name = getattr(found, key)
-    text = f"`{name}` differs from the name of the file; write `{stem}`, or rename the file"
-    return [] if name == stem else [document.wrong((key,), text)]
 
 
 def nearest(name: str, known: Iterable[str], most: int = 60) -> str:

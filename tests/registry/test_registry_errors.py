@@ -1,17 +1,22 @@
 """Mistakes in declarations: each is found, all at once, with file, line and the nearest name."""
 
+import shutil
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-from harness.project import profiles_dir, project_root
+from harness.project import figures_dir, profiles_dir, project_root
 from harness.registry import claims, paper
 from harness.registry.claims import figure_claims
 from harness.registry.declared import check_references, load_tables
 from harness.registry.documents import Problem, RegistryError
+from harness.registry.figures import load_figures
 from harness.registry.profile import load_profiles
 from harness.registry.schema import Table
+from harness.sweep.declaration import FOLDER, load_sweeps
 
 TABLE = """\
 id: demo
@@ -257,11 +262,25 @@ def test_a_column_means_the_same_in_every_table(tmp_path: Path) -> None:
     assert (problem.line, "has `higher` in" in problem.message) == (8, True)
 
 
-def test_a_table_is_declared_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("file", "load"),
+    [
+        (figures_dir() / "figure3.yaml", partial(load_figures, None)),
+        (profiles_dir() / "micro.yaml", load_profiles),
+        (FOLDER / "tune-dpo.yaml", load_sweeps),
+        (project_root() / "ablations" / "table4.yaml", lambda folder: load_tables([folder])),
+    ],
+    ids=lambda value: getattr(value, "stem", ""),
+)
+def test_everything_is_declared_once(
+    tmp_path: Path, file: Path, load: Callable[[Path], object]
+) -> None:
     (tmp_path / "deeper").mkdir()
-    (tmp_path / "deeper" / "demo.yaml").write_text(TABLE, encoding="utf-8")
-    problems = _problems(tmp_path, demo=TABLE)
-    assert any("`demo` is already in" in p.message for p in problems)
+    for folder in (tmp_path, tmp_path / "deeper"):
+        shutil.copy(file, folder)
+    with pytest.raises(RegistryError) as caught:
+        load(tmp_path)
+    assert any(f"`{file.stem}` is already in" in p.message for p in caught.value.problems)
 
 
 def test_only_the_project_s_own_folders_say_of_what_kind_a_table_is(
