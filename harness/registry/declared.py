@@ -12,9 +12,15 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from harness.errors import UserError
-from harness.project import PACKAGE, declaration_dirs, project_root
+from harness.project import PACKAGE, declaration_dirs, profiles_dir, project_root
 from harness.registry import claims, paper
-from harness.registry.claims import FigureClaims, Qualitative, claim_problems, name_problems
+from harness.registry.claims import (
+    Claim,
+    FigureClaims,
+    Qualitative,
+    claim_problems,
+    name_problems,
+)
 from harness.registry.documents import (
     Document,
     Found,
@@ -30,7 +36,7 @@ from harness.registry.documents import (
 )
 from harness.registry.figures import Figure, load_figures
 from harness.registry.paper import Paper
-from harness.registry.profile import Profile, load_profiles
+from harness.registry.profile import Profile, load_profiles, table_at
 from harness.registry.recipe import Recipe, defaults, flattened, leaves
 from harness.registry.schema import Column, Row, Table
 from harness.strict import Strict
@@ -63,6 +69,10 @@ def load_tables(dirs: Sequence[Path] | None = None, more: Path | None = None) ->
             declared.append((document, table))
     cells = [cell for pair in declared for cell in _cells(*pair, problems)]
     problems += _repeated(n for pair in declared for n in _ids(pair[0], "claims", pair[1].claims))
+    studied = _studied(table for _, table in declared)
+    for document, table in declared:
+        for i, claim in enumerate(table.claims):
+            problems += _named_by(document, ("claims", i), claim, studied)
     problems += _changed_columns(declared)
     problems += _runs_and_recipes(cells)
     if problems:
@@ -147,6 +157,24 @@ def _references(document: Document, table: Table) -> Iterator[Problem]:
     yield from claim_problems(document, table.claims, list(rows), columns)
 
 
+def _studied(tables: Iterable[Table]) -> list[str]:
+    """Return the rows of the tables that study reward models."""
+    return [row.id for table in tables if table.reward_model_study for row in table.rows]
+
+
+def _named_by(
+    document: Document, place: Loc, claim: Claim, studied: Sequence[str]
+) -> Iterator[Problem]:
+    """Yield the profiles and the reward models that a claim names and that are not there."""
+    for i, mark in enumerate(claim.marks):
+        profiles = [path.stem for path in yaml_files(profiles_dir())] if mark.at else []
+        for name in mark.at:
+            yield from document.unknown((*place, "marks", i, "at"), "profile", name, profiles)
+    for side in ("better", "than") if claim.needs and studied else ():
+        name = getattr(claim.needs, side)
+        yield from document.unknown((*place, "needs", side), "row", name, studied)
+
+
 def check_references(tables: Mapping[str, Table]) -> None:
     """Check the names that the paper's answer and the claims on figures use."""
     root = project_root()
@@ -163,9 +191,16 @@ def _answer_problems(
 ) -> Iterator[Problem]:
     known = [f"{table.id}/{row.id}" for table in tables.values() for row in table.rows]
     for profile, answer in declared.answers.items():
+        yield from document.unknown(("answers", profile), "profile", profile, all_profiles())
+        for name in answer.tables if profile in all_profiles() else ():
+            if name in tables:
+                shown = table_at(tables[name], all_profiles()[profile]).columns
+                place: Loc = ("answers", profile, "column")
+                columns = [column.id for column in shown]
+                yield from document.unknown(place, "column", answer.column, columns)
         for i, line in enumerate(answer.lines):
             for j, comparison in enumerate(line.comparisons):
-                place: Loc = ("answers", profile, "lines", i, "comparisons", j)
+                place = ("answers", profile, "lines", i, "comparisons", j)
                 for ref in (*comparison.left, comparison.right):
                     side = "right" if ref == comparison.right else "left"
                     yield from document.unknown((*place, side), "row", ref, known)
@@ -174,12 +209,23 @@ def _answer_problems(
 def _figure_problems(
     document: Document, declared: FigureClaims, tables: Mapping[str, Table]
 ) -> Iterator[Problem]:
-    known = [claim.id for table in tables.values() for claim in table.claims]
+    known = {claim.id: table.id for table in tables.values() for claim in table.claims}
+    studied = _studied(tables.values())
+    ids = [
+        (claim.id, document, ("figures", i, "claims", j, "id"))
+        for i, figure in enumerate(declared.figures)
+        for j, claim in enumerate(figure.claims)
+    ]
+    yield from _repeated(ids)
+    for name, _, place in ids:
+        if name in known:
+            yield document.wrong(place, f"`{name}` is already a claim of `{known[name]}`")
     for i, figure in enumerate(declared.figures):
         if figure.table is not None:
             yield from document.unknown(("figures", i, "table"), "table", figure.table, tables)
         table = tables.get(figure.table or "")
         for j, claim in enumerate(figure.claims):
+            yield from _named_by(document, ("figures", i, "claims", j), claim, studied)
             test, place = claim.test, ("figures", i, "claims", j, "test")
             if isinstance(test, Qualitative):
                 for name in test.measured_by or ():

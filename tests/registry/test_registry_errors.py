@@ -155,11 +155,22 @@ CLAIM = """
         (CLAIM + CLAIM.replace("    primary: true\n", ""), "`a` is already in"),
         (CLAIM.replace("kind: compare", "kind: compares"), "compares"),
         (CLAIM.replace("source: here", "sauce: here"), "did you mean `source`?"),
+        (
+            CLAIM + "    marks: [{word: trivial, because: it is, at: [mirco]}]\n",
+            "claims[0].marks[0].at: there is no profile `mirco`; did you mean `micro`?",
+        ),
     ],
 )
 def test_a_wrong_claim_is_named(tmp_path: Path, claims: str, message: str) -> None:
     problems = _problems(tmp_path, demo=f"{TABLE}claims:{claims}")
     assert any(message in problem.message for problem in problems)
+
+
+def test_a_claim_needs_a_reward_model_that_is_studied(tmp_path: Path) -> None:
+    needs = CLAIM + "    needs: {better: second, than: firts}\n"
+    text = TABLE.replace("title: Demo", "title: Demo\nreward_model_study: ah_wr")
+    (problem,) = _problems(tmp_path, demo=f"{text}claims:{needs}")
+    assert problem.message == "claims[0].needs.than: there is no row `firts`; did you mean `first`?"
 
 
 def test_figures_compare_the_rows_of_a_table_that_they_name(tmp_path: Path) -> None:
@@ -196,6 +207,11 @@ def test_a_league_ranks_rows_of_its_table(tmp_path: Path) -> None:
          "figures[0].claims[0].test.measured_by: there is no claim `t10-rm-lcc`; did you mean"),
         (claims, "among: [eva-a_min, same,", "among: [eva-a_min, sam,",
          "figures[1].claims[0].test: there is no row `sam`; did you mean `same`?"),
+        (claims, "id: f5-fixed", "id: t10-rm-lc",
+         "figures[1].claims[0].id: `t10-rm-lc` is already a claim of `table10`"),
+        (paper, "column: ah_wr", "column: ah_w",
+         "answers.micro.column: there is no column `ah_w`; did you mean `ah_wr`?"),
+        (paper, "  micro:", "  mirco:", "answers.mirco: there is no profile `mirco`; did you mean"),
     ],
 )  # fmt: skip
 def test_what_the_answer_and_the_figures_name_is_declared(
