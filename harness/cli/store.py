@@ -53,6 +53,10 @@ def store(
     Anything deleted can be computed again.
     """
     if ctx.invoked_subcommand is not None:
+        if verify or as_json:
+            raise UserError(
+                f"options before `{ctx.invoked_subcommand}` have no use; write its own after it"
+            )
         return
     kept = Store(store_dir())
     if verify:

@@ -68,6 +68,7 @@ MISTAKES = {
     "sweep run ./nothing.yaml": "there is no file `./nothing.yaml`",
     "store path table4 dpo-1": "not trained yet; type `harness run table4 --rows dpo-1 --seeds 0`",
     "store path table1 base": "trains no policy",
+    "store --verify --json path table4 dpo-1": "options before `path` have no use; write its own",
     "store path all dpo-1": "there is no table `all`",
     "evaluate mt_bench --answers x": "name their folder with --data",
     "evaluate mt_bench --data /absent --answers x": "is not a folder",
