@@ -26,6 +26,8 @@ def overrides_of(profile: Profile, texts: Iterable[str]) -> dict[str, Any]:
             raise UserError(f"--set {text}: write `profile.NAME=VALUE`")
         if any(f"{path}.".startswith(f"{it}.") or f"{it}.".startswith(f"{path}.") for it in found):
             raise UserError(f"--set {name} is given twice: leave one out")
+        if path == "name":
+            raise UserError(f"--set {text}: what is set gets a name of its own; leave it out")
         try:
             found[path] = parse_yaml(value)
         except YamlFault as fault:
@@ -39,9 +41,12 @@ def overrides_of(profile: Profile, texts: Iterable[str]) -> dict[str, Any]:
             near = nearest(f"profile.{path}", [f"profile.{name}" for name in sorted(known)])
             raise UserError(f"--set profile.{path}: there is no such setting{near}")
     try:
-        Profile.model_validate(merge(now, settings))
+        varied = Profile.model_validate(merge(now, settings))
     except ValidationError as error:
         raise UserError(f"--set profile: {first_fault(error, flattened(now))}") from error
+    if found and varied.model_dump() == profile.model_dump():
+        said = ", ".join(f"profile.{path}" for path in found)
+        raise UserError(f"--set {said}: `{profile.name}` has that value; leave it out")
     return flattened(settings)
 
 

@@ -53,6 +53,8 @@ def test_what_is_set_is_what_a_declaration_would_have_said() -> None:
         ("profile.x=many", "--set profile: `x` must be a whole number, e.g. 400"),
         ("profile.arms=[human", "the value is not valid YAML"),
         ("profile.trained_reward_models={}", "no setting changes nothing"),
+        ("profile.training.dpo.beta=2", "--set profile.training.dpo.beta: `micro` has that value"),
+        ("profile.name=mine", "--set profile.name=mine: what is set gets a name of its own"),
     ],
 )
 def test_a_mistake_is_one_sentence(text: str, said: str) -> None:
