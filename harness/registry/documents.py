@@ -232,7 +232,7 @@ def sources(data: Any, at: str = "", source: str = "") -> list[tuple[str, Any, s
     if not isinstance(data, Mapping):
         return [(at, data, source)]
     if data.keys() == _SOURCED:
-        return sources(data["value"], at, str(data["source"]))
+        return sources(data["value"], at, str(data["source"] or ""))
     found = []
     for key, value in data.items():
         found += sources(value, f"{at}.{key}" if at else key, source)

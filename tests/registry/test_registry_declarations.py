@@ -127,6 +127,10 @@ def test_every_hyperparameter_has_its_source_beside_it(path: Path) -> None:
     assert not bare
 
 
+def test_a_value_whose_source_is_null_has_none() -> None:
+    assert sources({"x": {"value": 2, "source": None}}) == [("x", 2, "")]
+
+
 def test_micro_runs_table4_and_the_paper_profile_offers_everything(
     tables: dict[str, Table], micro: Profile, paper: Profile
 ) -> None:
