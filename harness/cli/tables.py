@@ -116,7 +116,7 @@ def _printed(row: Row, column: str) -> str:
 def validate(files: FilesArgument = None, as_json: common.JsonOption = False) -> None:
     """Check all declarations and list everything that is wrong.
 
-    Your own files, each with a table or a profile, are checked along with them.
+    Your own files, each with a table, a profile or a sweep, are checked along with them.
     """
     found = overview.validate(files or [])
     if as_json:
