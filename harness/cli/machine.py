@@ -86,9 +86,9 @@ def download(
     """
     # Set before importing huggingface_hub, which reads it once.
     os.environ["HF_HUB_OFFLINE"] = "0"
-    left = select(table or "all", profile).plan().pending
+    chosen = select(table or "all", profile).plan()
     say = partial(console(stderr=as_json).print, soft_wrap=True)
-    found = fetch(Demand(named_profile(profile), left), say)
+    found = fetch(Demand(chosen.profile, chosen.pending), say)
     if as_json:
         print_json({"fetched": found})
 

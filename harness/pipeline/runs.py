@@ -156,6 +156,19 @@ def shown_seeds(
     return ShownSeeds(tuple(sorted(shown)), whole, left_out, runs)
 
 
+def shown_of(
+    table: Table, profile: Profile, store: Store, rows: Sequence[str] | None = None
+) -> ShownSeeds | None:
+    """Return the seeds that a report of a table shows, or of some of its rows."""
+
+    def plan(seeds: Sequence[int]) -> TableRuns | None:
+        if rows is not None:
+            return plan_table(table, profile, seeds, rows)
+        return runnable(table, profile, seeds)[0]
+
+    return shown_seeds(plan, store)
+
+
 @dataclass(frozen=True)
 class FigureRuns:
     """The runs behind a figure on one profile.

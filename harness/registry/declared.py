@@ -313,7 +313,7 @@ def _runs_and_recipes(cells: Iterable[Cell]) -> Iterator[Problem]:
             yield document.problem(key, text)
 
 
-FILE = Path("experiments") / "deviations.yaml"
+DEVIATIONS = Path("experiments") / "deviations.yaml"
 """The file of deviations, relative to the project root."""
 
 
@@ -357,7 +357,7 @@ class Deviations(Strict):
 
 
 def deviations(path: Path | None = None) -> Deviations:
-    file = path or project_root() / FILE
+    file = path or project_root() / DEVIATIONS
     if not os.path.lexists(file):
         return Deviations()
     document, found = read_declared(file, Deviations, "deviations")

@@ -69,7 +69,7 @@ class Experiment(Request):
             jobs=self.jobs if jobs is None else jobs,
             budget_usd=self.budget_usd if budget_usd is None else float(budget_usd),
         )
-        assert planned.parts
+        len(planned.parts)  # raises `UserError` if the profile can run none of it
         return planned
 
     def run(
@@ -105,7 +105,7 @@ class Experiment(Request):
 
     def report(self, seeds: Seeds = None, on_note: Say = ignore) -> Reports:
         """Report what is in the store, without computing anything."""
-        from harness.pipeline.runs import plan_figure
+        from harness.pipeline.runs import plan_figure, shown_seeds
         from harness.report.figures.report import assemble_figure
         from harness.selection.reporting import Reports, seeds_shown
 
@@ -114,7 +114,8 @@ class Experiment(Request):
             def plan(seeds: Sequence[int]) -> FigureRuns:
                 return plan_figure(figure, self.declared, self.profile, seeds)
 
-            asked = self._asked(seeds) or seeds_shown(figure.id, plan, self.store, on_note)
+            asked = self._asked(seeds)
+            asked = asked or seeds_shown(figure.id, shown_seeds(plan, self.store), on_note)
             return Reports(figure=assemble_figure(plan(asked), self.store))
         if not self.is_group:
             return Reports((self._stored(self.tables[0], seeds, on_note),))

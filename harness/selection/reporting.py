@@ -5,14 +5,14 @@ Also verdicts on the paper's claims, from the store or from published results.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness import project
 from harness.errors import UserError
-from harness.pipeline.runs import FigureRuns, TableRuns, plan_table, runnable, shown_seeds
+from harness.pipeline.runs import ShownSeeds, shown_of
 from harness.project import store_dir
 from harness.registry.claims import figure_claims
 from harness.registry.declared import (
@@ -200,23 +200,11 @@ def table_seeds(
     table: Table, profile: Profile, store: Store, rows: Sequence[str] | None, on_note: Say
 ) -> tuple[int, ...]:
     """Return the default seeds for a report of a table, or of some of its rows."""
-
-    def plan(seeds: Sequence[int]) -> TableRuns | None:
-        if rows is not None:
-            return plan_table(table, profile, seeds, rows)
-        return runnable(table, profile, seeds)[0]
-
-    return seeds_shown(table.id, plan, store, on_note)
+    return seeds_shown(table.id, shown_of(table, profile, store, rows), on_note)
 
 
-def seeds_shown(
-    name: str,
-    plan: Callable[[Sequence[int]], TableRuns | FigureRuns | None],
-    store: Store,
-    on_note: Say,
-) -> tuple[int, ...]:
-    """Return the seeds that the store has most of some runs of, and note which others it has."""
-    found = shown_seeds(plan, store)
+def seeds_shown(name: str, found: ShownSeeds | None, on_note: Say) -> tuple[int, ...]:
+    """Return the seeds that a report shows, and note which others the store has."""
     if found is None:
         return seeds_of(DEFAULT_SEEDS)
     if found.left_out:

@@ -7,7 +7,7 @@ from typing import Any
 
 from harness.errors import UserError
 from harness.pipeline.algorithm import Run
-from harness.pipeline.runs import ShownSeeds, TableRuns, plan_table, runnable, shown_seeds
+from harness.pipeline.runs import TableRuns, plan_table, runnable, shown_of
 from harness.project import work_dir
 from harness.registry.declared import named_table
 from harness.registry.profile import Profile, lacking_rows
@@ -74,7 +74,8 @@ def states_of(results: Results) -> list[TableState]:
     """
     assert results.runs is not None
     runs, store = results.runs
-    shown, lacking = _shown(runs.table, runs.profile, store), lacking_rows(runs.table, runs.profile)
+    shown = shown_of(runs.table, runs.profile, store)
+    lacking = lacking_rows(runs.table, runs.profile)
     seeds = runs.seeds if shown is None else shown.seeds
     rows = [row.id for row in runs.table.rows if row.id not in lacking]
     if (rows, seeds) == (runs.row_ids, runs.seeds):
@@ -92,7 +93,7 @@ def stored_states(
     """Return the states of the tables that the store has finished runs of, with every seed."""
     states, known = [], KnownControls(profile, store)
     for table in tables:
-        shown = _shown(table, profile, store)
+        shown = shown_of(table, profile, store)
         if shown is None or (whole and shown.whole < shown.runs):
             continue
         if shown.left_out:
@@ -101,10 +102,6 @@ def stored_states(
         runs = _planned(table, profile, shown.seeds)
         states.append(TableState(runs, stored_results(runs, known)))
     return states
-
-
-def _shown(table: Table, profile: Profile, store: Store) -> ShownSeeds | None:
-    return shown_seeds(lambda seeds: runnable(table, profile, seeds)[0], store)
 
 
 def _planned(table: Table, profile: Profile, seeds: Sequence[int]) -> TableRuns:

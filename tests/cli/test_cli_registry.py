@@ -125,7 +125,7 @@ def test_validate_reads_every_declaration_there_is(
 
 
 @pytest.mark.parametrize(
-    "target", ["harness.sweep.declaration.FOLDER", "harness.registry.declared.FILE"]
+    "target", ["harness.sweep.declaration.FOLDER", "harness.registry.declared.DEVIATIONS"]
 )
 def test_validate_names_the_problems_of_further_declarations(
     says: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, target: str

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from harness.project import project_root
-from harness.registry.declared import FILE, deviations, value_in
+from harness.registry.declared import DEVIATIONS, deviations, value_in
 from harness.registry.documents import RegistryError
 from harness.registry.profile import Profile
 
@@ -63,7 +63,7 @@ def test_a_setting_is_looked_up(setting: str, expected: tuple[str, object], micr
 def test_a_name_that_points_nowhere_is_an_error(
     tmp_path: Path, change: dict[str, object], message: str
 ) -> None:
-    data = yaml.safe_load((project_root() / FILE).read_text(encoding="utf-8"))
+    data = yaml.safe_load((project_root() / DEVIATIONS).read_text(encoding="utf-8"))
     data["discrepancies"][0] |= change
     path = tmp_path / "deviations.yaml"
     path.write_text(yaml.safe_dump(data, allow_unicode=True), encoding="utf-8")
