@@ -162,14 +162,18 @@ def _studied(tables: Iterable[Table]) -> list[str]:
     return [row.id for table in tables if table.reward_model_study for row in table.rows]
 
 
+def _shipped_profiles() -> list[str]:
+    return [path.stem for path in yaml_files(profiles_dir())]
+
+
 def _named_by(
     document: Document, place: Loc, claim: Claim, studied: Sequence[str]
 ) -> Iterator[Problem]:
     """Yield the profiles and the reward models that a claim names and that are not there."""
     for i, mark in enumerate(claim.marks):
-        profiles = [path.stem for path in yaml_files(profiles_dir())] if mark.at else []
         for name in mark.at:
-            yield from document.unknown((*place, "marks", i, "at"), "profile", name, profiles)
+            where = (*place, "marks", i, "at")
+            yield from document.unknown(where, "profile", name, _shipped_profiles())
     for side in ("better", "than") if claim.needs and studied else ():
         name = getattr(claim.needs, side)
         yield from document.unknown((*place, "needs", side), "row", name, studied)
@@ -191,7 +195,7 @@ def _answer_problems(
 ) -> Iterator[Problem]:
     known = [f"{table.id}/{row.id}" for table in tables.values() for row in table.rows]
     for profile, answer in declared.answers.items():
-        yield from document.unknown(("answers", profile), "profile", profile, all_profiles())
+        yield from document.unknown(("answers", profile), "profile", profile, _shipped_profiles())
         for name in answer.tables if profile in all_profiles() else ():
             if name in tables:
                 shown = table_at(tables[name], all_profiles()[profile]).columns
