@@ -45,9 +45,11 @@ def head_and_tail(path: Path, prompt: str, completion: str) -> tuple[list[int], 
     return head, tokenizer.convert_tokens_to_ids([*completion.split(), "<end_of_turn>"])
 
 
-def log_probabilities(model: Any, head: list[int], tail: list[int]) -> torch.Tensor:
+def log_probabilities(
+    model: Any, head: list[int], tail: list[int], temperature: float = 1.0
+) -> torch.Tensor:
     """Return the log-probability of each token of the tail, one sequence unpadded."""
-    logits = model(torch.tensor([head + tail])).logits[0].float()
+    logits = model(torch.tensor([head + tail])).logits[0].float() / temperature
     each = logits.log_softmax(-1)[len(head) - 1 : -1]
     return each.gather(1, torch.tensor(tail)[:, None])[:, 0]
 

@@ -107,14 +107,16 @@ def rolled_out(monkeypatch: pytest.MonkeyPatch) -> list[list[list[int]]]:
     return seen
 
 
+@pytest.mark.parametrize("heat", [1.0, 0.7])
 def test_rloo_takes_the_gradient_of_its_equation(
-    start: Path, other: Path, tmp_path: Path, rolled_out: list[list[list[int]]]
+    heat: float, start: Path, other: Path, tmp_path: Path, rolled_out: list[list[list[int]]]
 ) -> None:
     """The gradient of -mean(A log pi) has the norm that is logged before it is clipped.
 
-    A_i = R_i - mean of the other two R_j, and R = r - beta log(pi/ref).
+    A_i = R_i - mean of the other two R_j, and R = r - beta log(pi/ref); pi and ref are those at the
+    temperature.
     """
-    source, [(_, logged)] = train(RLOO, start, other, tmp_path)
+    source, [(_, logged)] = train(RLOO, start, other, tmp_path, temperature=heat)
     policy, reference = load_model(start), load_model(other)
     terms, kls = [], []
     for i, row in enumerate(source.seen[0]):
@@ -122,8 +124,8 @@ def test_rloo_takes_the_gradient_of_its_equation(
         for j, text in enumerate(row):
             head, _ = head_and_tail(start, source.drawn[0][i], "")
             where = (head, rolled_out[0][3 * i + j])
-            logs.append(log_probabilities(policy, *where).sum())
-            theirs = log_probabilities(reference, *where).sum()
+            logs.append(log_probabilities(policy, *where, heat).sum())
+            theirs = log_probabilities(reference, *where, heat).sum()
             kl = float(logs[-1].detach() - theirs.detach())
             kls.append(kl)
             penalised.append(len(set(text.split())) - BETA * kl)
@@ -165,6 +167,47 @@ def test_oaif_has_the_loss_of_its_equation(
     tokens = source.told[0][1]
     assert logged["kl"] == pytest.approx(sum(kl) / tokens, rel=1e-3)
     assert logged["loss"] == pytest.approx(float(np.mean(losses)), abs=2e-4)  # logged to 4 digits
+
+
+def test_a_narrow_nucleus_holds_one_token(
+    start: Path, tmp_path: Path, rolled_out: list[list[list[int]]]
+) -> None:
+    """So the three rollouts of a prompt are the same, which they are not from the whole."""
+    for top_p, distinct in ((1e-6, [1, 1]), (1.0, [3, 3])):
+        train(RLOO, start, start, tmp_path / f"{top_p}", top_p=top_p)
+        rows = [tuple(ids) for ids in rolled_out[-1]]
+        assert [len(set(rows[:3])), len(set(rows[3:]))] == distinct
+
+
+def moves(start: Path, folder: Path, **changes: Any) -> dict[str, torch.Tensor]:
+    """Return by what the first step changes each weight, at a warm learning rate."""
+    train(RLOO, start, start, folder, warmup_steps=0, **changes)
+    before, after = (load_file(it / "model.safetensors") for it in (start, folder / "model"))
+    return {name: after[name] - weight for name, weight in before.items()}
+
+
+def test_a_gradient_is_clipped_to_the_norm_that_is_stated(start: Path, tmp_path: Path) -> None:
+    """AdamW divides by 1e-8 what is far below it: the step is 100 * 1e-12 / 1e-8 long."""
+    clipped = moves(start, tmp_path / "out", learning_rate=100.0, max_grad_norm=1e-12)
+    assert torch.nn.utils.get_total_norm(clipped.values()) == pytest.approx(0.01, rel=1e-2)
+
+
+def test_weights_decay_by_the_learning_rate_times_the_decay(start: Path, tmp_path: Path) -> None:
+    """One update of AdamW: w (1 - 0.001 * 10) less the same step, and norms do not decay."""
+    bare = moves(start, tmp_path / "bare")
+    decayed = moves(start, tmp_path / "decayed", weight_decay=10.0)
+    for name, weight in load_file(start / "model.safetensors").items():
+        share = 0.0 if "norm" in name else 0.01
+        torch.testing.assert_close(bare[name] - decayed[name], share * weight, atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize(("optimizer", "longest"), [("adamw_torch", 1e-3), ("rmsprop", 1e-2)])
+def test_the_first_step_is_that_of_the_optimizer_that_is_stated(
+    optimizer: str, longest: float, start: Path, tmp_path: Path
+) -> None:
+    """AdamW moves a weight by the learning rate, RMSprop by that over the root of 1 - 0.99."""
+    found = moves(start, tmp_path / "out", optimizer=optimizer)
+    assert max(float(it.abs().max()) for it in found.values()) == pytest.approx(longest, rel=1e-3)
 
 
 @pytest.mark.parametrize("algorithm", [RLOO, OAIF])
