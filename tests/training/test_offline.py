@@ -5,14 +5,15 @@ from typing import Any
 
 import pytest
 import torch
-from by_hand import PAIRS, digest, run
+from by_hand import PAIRS, SETTINGS, digest, run
+from safetensors.torch import load_file
 
 from harness.errors import UserError
 from harness.extensions import LOSSES
 from harness.models.loading import load_model, load_tokenizer
 from harness.registry.training import Training
 from harness.training.offline import OfflineAlgorithm, algorithm_of, short_enough, train
-from harness.training.offline_losses import ORPO, SimPO
+from harness.training.offline_losses import DPO, ORPO, SimPO
 
 SOFT = [{**pair, "reward_chosen": 0.8, "reward_rejected": 0.3} for pair in PAIRS]
 STATED: dict[str, Any] = {
@@ -123,3 +124,30 @@ def test_the_learning_rate_rises_over_the_warm_up(policy_path: Path, tmp_path: P
     for name, weight in before.items():
         assert torch.equal(still[name], weight)
         torch.testing.assert_close(second[name], once[name], atol=2e-6, rtol=0)
+
+
+def test_the_learning_rate_falls_along_the_schedule(policy_path: Path, tmp_path: Path) -> None:
+    """Before each of four updates the cosine is at 0, 1/4, 1/2 and 3/4 of pi: (1 + cos) / 2."""
+    stated = STATED | {"warmup_ratio": 0.0, "epochs": 4}
+    training = Training.model_validate({"dpo": {**stated, **OWN["dpo"]}})
+    settings = {"algorithm": "dpo", "seed": 1, **training.of("dpo").model_dump()}
+    _, logs = run(
+        train, algorithm_of("dpo", settings, micro_batch_size=4), policy_path, PAIRS, tmp_path
+    )
+    rates = [metrics["learning_rate"] for _, metrics in logs]
+    assert rates == pytest.approx([1e-3, 8.53553e-4, 5e-4, 1.46447e-4], rel=1e-5)
+
+
+def test_a_gradient_is_clipped_to_the_norm_that_is_stated(
+    policy_path: Path, tmp_path: Path
+) -> None:
+    """One update of plain gradient descent is as long as the learning rate times that norm."""
+    algorithm = DPO(**SETTINGS | {"learning_rate": 1.0, "max_grad_norm": 0.1},
+                    optimizer="sgd", beta=0.5)  # fmt: skip
+    _, [(_, logged)] = run(train, algorithm, policy_path, PAIRS, tmp_path)
+    assert logged["grad_norm"] > 0.1
+    before, after = (
+        load_file(folder / "model.safetensors") for folder in (policy_path, tmp_path / "model")
+    )
+    moves = [after[name] - weight for name, weight in before.items()]
+    assert torch.nn.utils.get_total_norm(moves) == pytest.approx(0.1, rel=1e-3)
