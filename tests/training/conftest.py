@@ -1,9 +1,12 @@
 """Tiny checkpoints for the tests of training."""
 
 import gc
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 from tiny_gemma import build_tiny_gemma
 
 
@@ -23,3 +26,17 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the reference of an online training."""
     return build_tiny_gemma(tmp_path_factory.mktemp("other"), seed=2)
+
+
+@pytest.fixture
+def passes() -> Iterator[list[int]]:
+    """Collect the number of sequences in each forward pass that a gradient is taken of."""
+    seen: list[int] = []
+
+    def note(module: Any, given: Any, _: Any) -> None:
+        if isinstance(module, torch.nn.Embedding) and torch.is_grad_enabled():
+            seen.append(len(given[0]))
+
+    hook = torch.nn.modules.module.register_module_forward_hook(note)
+    yield seen
+    hook.remove()

@@ -78,6 +78,8 @@ def test_two_processes_go_on_from_one_that_crashed_and_end_as_one_does(
         assert ours["loss"] == pytest.approx(one["loss"], rel=1e-4)
         assert ours["rewards/margins"] == pytest.approx(one["rewards/margins"], abs=1e-4)
     assert_same(weights_in(tmp_path / "two"), weights_in(tmp_path / "one"), atol=2e-5)
+    states = (tmp_path / "two" / WORK / "checkpoint-6").glob("rng_state*")
+    assert {path.name for path in states} == {"rng_state_0.pth", "rng_state_1.pth"}  # one each
     assert sorted(path.name for path in (tmp_path / "two" / "out").iterdir()) == ["model"]
     assert not descendants()
 

@@ -108,11 +108,15 @@ def test_the_same_seed_gives_the_same_weights_to_the_last_bit(
 
 
 def test_accumulated_micro_batches_equal_one_batch(
-    loss: Loss, policy_path: Path, tmp_path: Path
+    loss: Loss, policy_path: Path, tmp_path: Path, passes: list[int]
 ) -> None:
-    """TRL's own likelihood term of ORPO, a mean over a micro-batch's tokens, breaks this law."""
+    """TRL's own likelihood term of ORPO, a mean over a micro-batch's tokens, breaks this law.
+
+    A pair is two sequences: three passes of eight, and then twelve of two.
+    """
     _, whole = train(loss, policy_path, tmp_path / "whole", epochs=3)
     _, parts = train(loss, policy_path, tmp_path / "parts", epochs=3, micro_batch_size=1)
+    assert passes == [8] * 3 + [2] * 12
     for (_, one), (_, other) in zip(whole, parts, strict=True):
         for name in ("loss", "rewards/margins", "rewards/accuracies"):
             assert one[name] == pytest.approx(other[name], abs=1e-3)

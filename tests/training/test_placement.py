@@ -165,8 +165,16 @@ def test_a_line_that_a_crash_cut_off_ends_the_curves(tmp_path: Path) -> None:
 def test_gradient_checkpointing_changes_nothing(
     whole: tuple[Path, dict[str, float], Logs], policy_path: Path, tmp_path: Path
 ) -> None:
-    trained(policy_path, tmp_path, place={"gradient_checkpointing": True})
+    """But each of two layers is computed in each of six updates, and again for its gradient."""
+    entered: Counter[str] = Counter()
+
+    def note(module: torch.nn.Module, _: Any) -> None:
+        entered[type(module).__name__] += torch.is_grad_enabled()
+
+    with torch.nn.modules.module.register_module_forward_pre_hook(note):
+        trained(policy_path, tmp_path, place={"gradient_checkpointing": True})
     assert_same(weights_in(tmp_path), weights_in(whole[0]), atol=1e-6)
+    assert entered["Gemma2Attention"] == 2 * 6 * 2
 
 
 def test_bfloat16_trains_float32_weights_and_saves_the_profiles_format(
@@ -197,6 +205,7 @@ def test_adapters_end_as_an_ordinary_checkpoint(
     """Only the layers with adapters differ from the start, by a product of the adapters' rank."""
     pytest.importorskip("peft")
     lora = Lora(rank=2, alpha=4, targets=("q_proj", "v_proj"))
+    assert Placement(lora=lora).adapters().lora_alpha == 4
     trained(policy_path, tmp_path, algorithm=algorithm, learning_rate=1e-2, place={"lora": lora})
     start = load_file(policy_path / "model.safetensors")
     merged = load_file(weights_in(tmp_path))
