@@ -14,6 +14,7 @@ from harness.models.policy import (
     Completion,
     RoomyLayer,
     complete_line,
+    decode,
     generate,
     load_policy,
     next_tokens,
@@ -116,6 +117,21 @@ def test_the_seed_decides_and_the_processes_random_state_does_not(policy_path: P
     torch.manual_seed(2)
     assert sample(policy_path) == first
     assert sample(policy_path, seed=1) != first
+
+
+def test_no_more_completions_are_sampled_at_once_than_are_allowed(
+    policy_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Five conversations of three completions: seven at once are two conversations, so 6, 6, 3."""
+    seen: list[int] = []
+
+    def note(model: Any, ids: Any, mask: Any, *, n: int, **how: Any) -> Any:
+        seen.append(n * len(ids))
+        return decode(model, ids, mask, n=n, **how)
+
+    monkeypatch.setattr("harness.models.policy.decode", note)
+    sample(policy_path, batch_size=7)
+    assert sorted(seen) == [3, 6, 6]
 
 
 def test_batching_and_added_conversations_change_no_completion(policy_path: Path) -> None:

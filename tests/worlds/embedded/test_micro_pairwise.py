@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, get_args
 
+import numpy as np
 import pytest
 import torch
 from build_micro import Course, PretrainConfig, pretrain
@@ -139,6 +140,23 @@ def test_the_same_settings_give_the_same_bytes_and_the_same_order_of_pairs(
     right = in_order(tmp_path / "a", config, pairs)
     assert right == in_order(tmp_path / "b", config, pairs)
     assert len(right) == len(pairs) == 40
+
+
+def test_a_pair_is_in_order_if_the_chosen_answer_has_the_higher_reward(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model whose reward is the answer's number; a tie is not in order."""
+
+    class Numbers:
+        def score(self, asked: Any, answers: Any) -> SimpleNamespace:
+            return SimpleNamespace(
+                values=np.array([[float(text) for text in it] for it in answers])
+            )
+
+    monkeypatch.setattr("harness.models.reward_model.load_reward_model", lambda *_: None)
+    monkeypatch.setattr("harness.models.reward_model.CheckpointRewards", lambda _: Numbers())
+    pairs = [NoisyPair("now", *told) for told in (("2", "1"), ("1", "2"), ("1", "1"))]
+    assert in_order(tmp_path, REWARD_MODELS["pointwise"], pairs) == [True, False, False]
 
 
 def test_held_out_pairs_are_true_and_the_same_for_every_model_of_a_seed() -> None:
