@@ -14,8 +14,9 @@ from toy_world import planned
 import harness
 from harness.cli import run as live
 from harness.cli.common import console
+from harness.errors import UserError
 from harness.registry import declared
-from harness.runtime import Plan, Store
+from harness.runtime import Engine, EngineOptions, Plan, Store
 from harness.runtime.plan import (
     StageElsewhere,
     StageFailed,
@@ -121,6 +122,44 @@ def test_a_failed_stage_costs_its_row_and_not_the_report(
     assert "failed evolve" in tracker.calls
     monkeypatch.delenv("TOY_FAILS")
     assert {cell["state"] for cell in says(*asked)} == {"ok"}
+
+
+@pytest.mark.parametrize(("asked", "told"), [(("--budget-usd", "2.5"), "2.5"), ((), "no budget")])
+def test_the_budget_reaches_the_workers(
+    call: Any, tracker: Any, monkeypatch: pytest.MonkeyPatch, asked: tuple[str, ...], told: str
+) -> None:
+    monkeypatch.delenv("HARNESS_BUDGET_USD", raising=False)
+    monkeypatch.setenv("TOY_FAILS", "prompts")
+    only = ("run", "table4", "--rows", "dpo-1", "--seeds", "0", "--jobs", "1")
+    assert f"mend it ({told})" in call(*only, *asked, code=1).stderr
+
+
+@pytest.mark.usefixtures("tracker")
+def test_an_engine_is_told_how_many_stages_to_compute_at_once_and_where(
+    call: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Engine] = []
+
+    def crew(engine: Engine) -> Any:
+        asked.append(engine)
+        raise UserError("nobody is there")
+
+    monkeypatch.setattr(Engine, "crew", crew)
+    for more in (("--jobs", "3"), ("--engine", "ray", "--ray-address", "there:1")):
+        call("run", "table4", "--rows", "dpo-1", "--seeds", "0", *more, code=2)
+    here, there = asked
+    assert (here.jobs, here.where) == (3, EngineOptions())
+    assert there.where == EngineOptions(engine="ray", ray_address="there:1")
+
+
+@pytest.mark.usefixtures("tracker")
+def test_an_engine_that_is_not_installed_is_one_sentence(
+    call: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("harness.runtime.ray_engine.find_spec", lambda name: None)
+    said = call("run", "table4", "--rows", "dpo-1", "--seeds", "0", "--engine", "ray", code=2)
+    told = "the engine `ray` is not installed: type `python -m pip install -e '.[ray]'`"
+    assert told in " ".join(said.stderr.split())
 
 
 @pytest.fixture

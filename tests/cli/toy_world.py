@@ -2,10 +2,10 @@
 
 A policy's "skill" is a number: the base policy has 0.3, and each training adds a little that
 depends on its seed. A judge scores each of its prompts with that skill plus noise drawn from the
-stage's seed. `TOY_FAILS` names a kind of stage that fails, `TOY_WAITS` one that never ends and
-opens the pipe `TOY_PIPE` when it is half done. `TOY_LOG` names a folder in which each stage that
-begins is noted, `TOY_SLOW` the seconds a stage takes at most, and `TOY_DIES` the process that kills
-itself and when (`die_when_told`).
+stage's seed. `TOY_FAILS` names a kind of stage that fails and says the worker's budget, `TOY_WAITS`
+one that never ends and opens the pipe `TOY_PIPE` when it is half done. `TOY_LOG` names a folder in
+which each stage that begins is noted, `TOY_SLOW` the seconds a stage takes at most, and `TOY_DIES`
+the process that kills itself and when (`die_when_told`).
 """
 
 import fcntl
@@ -132,7 +132,8 @@ def _work(ctx: StageContext, kind: str) -> None:
     if "TOY_SLOW" in os.environ:
         time.sleep(random.Random(ctx.seed).random() * float(os.environ["TOY_SLOW"]))
     if kind == os.environ.get("TOY_FAILS"):
-        raise HarnessError("the toy is broken: mend it")
+        budget = os.environ.get("HARNESS_BUDGET_USD", "no budget")
+        raise HarnessError(f"the toy is broken: mend it ({budget})")
     if kind == os.environ.get("TOY_WAITS"):
         (ctx.output / "half.txt").write_text("half")
         Path(os.environ["TOY_PIPE"]).open("w").close()
