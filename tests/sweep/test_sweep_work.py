@@ -5,6 +5,7 @@ from typing import Any
 
 import optuna
 import pytest
+from optuna.samplers import RandomSampler, TPESampler
 from optuna.trial import TrialState
 from toy_sweep import METRIC, SHARE, InlineEngine, choice, micro, order_of, toy
 
@@ -288,3 +289,11 @@ def test_the_winner_is_run_with_seeds_that_no_trial_has_seen_beside_the_base_rec
     assert any("0 to compute" in line for line in worked(sweep, None, warned.append, final=True))
     assert found(sweep) == report
     assert len(warned) == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "sampler"), [("random", RandomSampler), ("grid", RandomSampler), ("tpe", TPESampler)]
+)
+def test_trials_are_drawn_by_the_sampler_that_is_declared(kind: str, sampler: type) -> None:
+    study = opened(toy(space=SHARES, sampler={"kind": kind, "seed": 0, "n_startup_trials": 2}))
+    assert type(study.sampler) is sampler
