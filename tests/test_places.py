@@ -83,6 +83,13 @@ def test_the_variable_names_the_work_folder(
     assert project.work_dir() == tmp_path / "there"
 
 
+def test_the_variable_names_the_store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HARNESS_WORK", str(tmp_path / "work"))
+    assert project.store_dir() == tmp_path / "work" / "store"
+    monkeypatch.setenv("HARNESS_STORE", str(tmp_path / "mounted"))
+    assert project.store_dir() == tmp_path / "mounted"
+
+
 def test_a_bucket_is_not_taken_for_a_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HARNESS_STORE", "s3://runs/store")
     with pytest.raises(UserError, match="a bucket can be mounted as one"):

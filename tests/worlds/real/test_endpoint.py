@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from judge_stand_in import StandIn, client_of, completion, digest
+from judge_stand_in import StandIn, ask_for, client_of, completion, digest
 
 from harness.endpoint.access import model_of
 from harness.endpoint.client import ServedModel
@@ -77,6 +77,29 @@ def test_where_a_model_is_reached_comes_from_the_environment(
     assert (found.concurrency, found.client.price) == (32, TokenPrice(2.5, 10.0))
     with pytest.raises(UserError, match="HARNESS_SCORER_URL"):
         model_of("scorer", "google/gemma-2-9b-it")
+
+
+def test_what_a_served_model_said_is_found_again_at_another_address(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each start of the harness's own server has another port, and the same namespace."""
+    monkeypatch.setenv("HARNESS_CREATOR_CACHE_NAMESPACE", "served/a")
+    requests = []
+    for _ in range(2):
+        with StandIn(lambda body: completion("said")) as server:
+            monkeypatch.setenv("HARNESS_CREATOR_URL", server.url)
+            assert model_of("creator", "writer").client.ask(ask_for("a")).text == "said"
+        requests.append(server.requests)
+    assert requests == [1, 0]
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:1/v1", ""])
+def test_the_user_says_how_long_a_reply_may_take(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    """At an endpoint of their own, or where none is named, at the provider's."""
+    monkeypatch.setenv("OPENAI_API_KEY", "a-key")
+    monkeypatch.setenv("HARNESS_CREATOR_URL", url)
+    monkeypatch.setenv("HARNESS_CREATOR_TIMEOUT", "7")
+    assert server_of("gpt-4o-mini").timeout_s == 7
 
 
 @pytest.mark.parametrize(
