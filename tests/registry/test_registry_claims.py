@@ -19,7 +19,6 @@ from harness.registry.claims import (
     Trend,
     difference,
     figure_claims,
-    places,
 )
 from harness.registry.declared import all_profiles
 from harness.registry.schema import Table
@@ -47,7 +46,7 @@ def test_the_paper_makes_146_claims_of_six_kinds(claims: dict[str, tuple[str, Cl
 def test_what_a_claim_names_is_declared(
     claims: dict[str, tuple[str, Claim]], tables: dict[str, Table]
 ) -> None:
-    """The profiles of its marks, the reward models that it needs, and a figure's rows."""
+    """The profiles of its marks and the reward models that it needs."""
     profiles = all_profiles()
     (studied,) = [table for table in tables.values() if table.reward_model_study]
     for _, claim in claims.values():
@@ -56,12 +55,6 @@ def test_what_a_claim_names_is_declared(
         if claim.needs is not None:
             assert studied.row(claim.needs.better)
             assert studied.row(claim.needs.than)
-    for figure in figure_claims().figures:
-        for claim in figure.claims:
-            if not isinstance(claim.test, Qualitative):
-                for row, column in places(claim.test):
-                    assert tables[figure.table or ""].row(row)
-                    assert tables[figure.table or ""].column(column)
 
 
 def test_a_claim_that_repeats_another_names_it(claims: dict[str, tuple[str, Claim]]) -> None:

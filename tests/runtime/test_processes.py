@@ -120,6 +120,7 @@ def test_a_program_that_does_not_listen_is_ended_all_the_same(
     )
     copy = tmp_path / "supervisor.py"
     text = Path(sys.modules["harness.runtime.supervisor"].__file__ or "").read_text("utf-8")
+    assert text.count("GRACE_S = 10.0") == 1
     copy.write_text(text.replace("GRACE_S = 10.0", "GRACE_S = 0.5"), encoding="utf-8")
     monkeypatch.setattr("harness.runtime.supervisor.__file__", str(copy))
     with Program("it", [sys.executable, "-c", deaf], tmp_path / "log"):

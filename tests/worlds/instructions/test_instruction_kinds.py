@@ -5,7 +5,7 @@ import random
 import time
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from witness import witness
 
@@ -392,6 +392,10 @@ MARKED = st.text("aA1 \n\t*_-#<>[]()!?.,;'’\"“”•PS", max_size=60)
 
 
 @given(st.one_of(ANY_TEXT, MARKED, MARKED.map(lambda text: f"Section 1{text}P.S. {text}")))
+@example("\ud800 fox")  # lone surrogates, which no text in UTF-8 has, and control characters
+@example("\udfff" * 5)
+@example("fox \x00\x1b[31m\x07")
+@example("\u202e fox\u200b")
 def test_a_check_takes_any_text_and_says_the_same_again(text: str) -> None:
     for kind in KINDS.values():
         for value in (kind.values[0], kind.values[-1]):
@@ -407,14 +411,6 @@ def test_spaces_and_bold_around_an_answer_do_not_decide_its_start_or_end(text: s
         one = Instruction(kind, KINDS[kind].values[0])
         framed = f"Listen: {text} That is all."
         assert one.followed(framed) == one.followed(f"**{framed}**") is True
-
-
-@pytest.mark.parametrize(
-    "text", ["\ud800 fox", "\udfff" * 5, "fox \x00\x1b[31m\x07", "\u202e fox\u200b"]
-)
-def test_lone_surrogates_and_control_characters_are_checked(text: str) -> None:
-    for one in EVERY:
-        assert one.followed(text) in (True, False)
 
 
 LONG = 100_000

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.endpoint.request import Message
-from harness.eva.evolving import Evolution, EvolveOne, Prompt, Rewrite, evolve
+from harness.eva.evolving import Evolution, EvolveOne, Prompt, evolve
 from harness.worlds.real.creator import (
     CUT,
     REFUSED,
@@ -70,16 +70,10 @@ def test_a_prompt_is_put_in_as_it_is(prompt: str) -> None:
     """Also one that holds braces or placeholders itself."""
     for text in (prompt, prompt + "{prompt}", "{" + prompt + "}"):
         writer = Writer(lambda message, sample: GOOD)
-        ModelCreator(writer, {"new": "[{prompt}]"}).rewrite(text, np.random.default_rng(0))
+        creator = ModelCreator(writer, {"new": "[{prompt}]"})
+        rewrite = creator.rewrite(text, np.random.default_rng(0))
         assert writer.messages == [[Message("user", f"[{text}]")]]
-
-
-def test_the_model_is_told_the_method_and_the_prompt() -> None:
-    writer = Writer(lambda message, sample: GOOD)
-    creator = ModelCreator(writer, {"new": "Other than {prompt}!"})
-    rewrite = creator.rewrite(PARENT, np.random.default_rng(0))
-    assert writer.messages == [[Message("user", f"Other than {PARENT}!")]]
-    assert rewrite == Rewrite(GOOD, "new", None, marked(GOOD))
+        assert (rewrite.method, rewrite.written) == ("new", marked(GOOD))
 
 
 @pytest.mark.parametrize(
