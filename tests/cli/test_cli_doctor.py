@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from running import on_a_bare_machine
 from world_of_names import write_world
 
 from harness.pipeline.runs import plan_table
@@ -20,14 +21,6 @@ from harness.worlds.needs import Demand, to_download
 
 PAPER = ("doctor", "--profile", "paper")
 KEY = "sk-very-secret-0123456789"
-VARIABLES = [
-    *("OPENAI_API_KEY", "GEMINI_API_KEY", "HARNESS_VLLM_PYTHON", "HARNESS_SGLANG_PYTHON"),
-    *(
-        f"HARNESS_{role}_{what}"
-        for role in ("CREATOR", "JUDGE", "SCORER", "SOLVER")
-        for what in ("URL", "KEY", "PRICE")
-    ),
-]
 MODELS = [
     "google/gemma-2-9b-it",
     "RLHFlow/ArmoRM-Llama3-8B-v0.1",
@@ -40,12 +33,7 @@ MODELS = [
 @pytest.fixture(autouse=True)
 def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A machine with nothing on it but this project."""
-    for variable in VARIABLES:
-        monkeypatch.delenv(variable, raising=False)
-    monkeypatch.setenv("HARNESS_MODELS", str(tmp_path / "models"))
-    monkeypatch.setenv("HARNESS_BENCHMARKS", str(tmp_path / "benchmarks"))
-    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "datasets"))
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    on_a_bare_machine(monkeypatch, tmp_path, keeping=("HARNESS_WORK", "HARNESS_WORLD"))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
 
 

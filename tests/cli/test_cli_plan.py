@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from running import on_a_bare_machine
 from toy_world import planned
 
 from harness.pipeline.runs import plan_table
@@ -17,8 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.fixture
 def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, list_prices: None) -> None:
     """A machine without models, benchmarks and prices of its own."""
-    for name in ("HARNESS_MODELS", "HARNESS_BENCHMARKS", "HF_HOME", "HF_HUB_CACHE"):
-        monkeypatch.setenv(name, str(tmp_path / "nothing"))
+    on_a_bare_machine(monkeypatch, tmp_path, keeping=("HARNESS_WORK", "HARNESS_WORLD"))
 
 
 def test_a_plan_counts_each_distinct_stage_once(says: Any, folders: Path) -> None:

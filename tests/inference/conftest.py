@@ -1,12 +1,12 @@
 """A tiny policy, and an environment in which a stand-in for vLLM is installed."""
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from running import with_fake_vllm
 from tiny_gemma import build_tiny_gemma
 
 from harness.serving.engines import identity
@@ -22,10 +22,9 @@ def policy_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def fake_vllm(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Callable[[], list[dict[str, Any]]]:
-    """Install a stand-in for vLLM 0.30.0 in "another" Python; return what reads its requests."""
+    """Install the stand-in; return what reads its requests."""
     log = tmp_path / "requests.jsonl"
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent / "fake_engines"))
-    monkeypatch.setenv("HARNESS_VLLM_PYTHON", sys.executable)
+    with_fake_vllm(monkeypatch)
     monkeypatch.setenv("FAKE_LOG", str(log))
     assert identity("vllm") == "vllm 0.30.0"
 

@@ -16,13 +16,12 @@ from pathlib import Path
 
 import psutil
 import pytest
-from running import bare, ran
+from running import FAKE_ENGINES, bare, ran
 
 from stand_in.profiles import write_profile
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-FAKE_ENGINES = ROOT / "tests" / "inference" / "fake_engines"
 
 pytestmark = pytest.mark.timeout(900)
 
