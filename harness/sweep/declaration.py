@@ -14,6 +14,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
+from harness.errors import UserError
 from harness.registry.declared import own_file
 from harness.registry.documents import (
     Document,
@@ -213,6 +214,11 @@ def named_sweep(name: str) -> Sweep:
     if path is None:
         return find("sweep", load_sweeps(), name)
     (sweep,) = _read_sweeps([path]).values()
+    if load_sweeps().get(sweep.name, sweep) != sweep:
+        raise UserError(
+            f"`{name}` declares another sweep `{sweep.name}` than the shipped one, whose published "
+            "results would be taken for its own; give yours a name of its own"
+        )
     return sweep
 
 

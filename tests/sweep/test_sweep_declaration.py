@@ -7,10 +7,11 @@ import pytest
 import yaml
 from toy_sweep import METRIC, OFFLINE, SHARE, choice, micro, toy
 
+from harness.errors import UserError
 from harness.registry.documents import RegistryError
 from harness.registry.recipe import Recipe
 from harness.sweep.conduct import shared_stages
-from harness.sweep.declaration import Parameter, load_sweeps, named_sweep
+from harness.sweep.declaration import FOLDER, Parameter, load_sweeps, named_sweep
 from harness.sweep.space import base_candidate, validation_runs
 
 SHARES = choice(0.2, 0.4)
@@ -138,6 +139,16 @@ def test_a_sweep_is_run_from_a_file_of_ones_own(tmp_path: Path) -> None:
     assert named_sweep(str(path)) == toy()
     path.write_text(yaml.safe_dump({**OFFLINE, "space": {"recipe.creator.share": SHARES}}))
     with pytest.raises(RegistryError, match=r"toy.yaml.* did you mean"):
+        named_sweep(str(path))
+
+
+def test_a_file_that_changes_a_shipped_sweep_needs_a_name_of_its_own(tmp_path: Path) -> None:
+    shipped = (FOLDER / "tune-dpo.yaml").read_text(encoding="utf-8")
+    path = tmp_path / "tune-dpo.yaml"
+    path.write_text(shipped)
+    assert named_sweep(str(path)) == load_sweeps()["tune-dpo"]
+    path.write_text(shipped.replace("trials: 12", "trials: 8"))
+    with pytest.raises(UserError, match="give yours a name of its own"):
         named_sweep(str(path))
 
 
