@@ -192,7 +192,7 @@ def _standing(found: FoundLeague, own: LeagueMember) -> list[str]:
         return [own.verdict, *[APPLIES_NOT] * 5]
     return [
         "not ranked" if found.why_not and own.verdict == "open" else own.verdict,
-        f"{round(own.area, 1) + 0.0:.1f}",
+        f"{own.area:z.1f}",
         over_even(own.gain),
         APPLIES_NOT if own.p_holm is None else probability(own.p_holm),
         over_even(own.early),

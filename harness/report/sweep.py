@@ -202,7 +202,7 @@ def _winner_block(report: SweepReport) -> Block:
 def digits(value: float) -> str:
     """Format a number to its first three digits, and a whole one in full."""
     decimals = 0 if value == int(value) else max(0, 2 - math.floor(math.log10(abs(value))))
-    return f"{value + 0.0:.{decimals}f}"
+    return f"{value:z.{decimals}f}"
 
 
 def sweep_facts(report: SweepReport) -> list[tuple[str, str]]:

@@ -251,7 +251,7 @@ def beyond_paper(cell: Cell, decimals: int) -> str:
 
 def with_half(mean: float, high: float, decimals: int, sign: Literal["", "+"] = "") -> str:
     """Format a mean, or a difference with its sign, with its interval's half-width."""
-    return f"{round(mean, decimals) + 0.0:{sign}.{decimals}f} ±{high - mean:.{decimals}f}"
+    return f"{mean:{sign}z.{decimals}f} ±{high - mean:.{decimals}f}"
 
 
 def between(low: float, high: float, decimals: int) -> str:
@@ -260,7 +260,7 @@ def between(low: float, high: float, decimals: int) -> str:
 
 def signed(value: float, decimals: int) -> str:
     """Format a difference with its sign; values that round to zero are `+0.0`."""
-    return f"{round(value, decimals) + 0.0:+.{decimals}f}"
+    return f"{value:+z.{decimals}f}"
 
 
 def side(cell: Cell) -> int:
