@@ -140,14 +140,15 @@ def on_fast_kernels(model: Any) -> Any:
 
 
 @contextmanager
-def fast_training(model: Any) -> Iterator[None]:
+def fast_training(model: Any, attention: str | None = None) -> Iterator[None]:
     """Train a large model on a processor through oneDNN: in half the time, to 1e-6 the same.
 
     PyTorch's name for it is the precision `medium`, which lowers it only where there is AMX.
     Attention is eager, because the fused one is slow at that setting. Nothing changes for a path,
-    whose model `accelerate` loads.
+    whose model `accelerate` loads, or if a profile names the `attention`.
     """
-    if isinstance(model, str) or model.device.type != "cpu" or model.num_parameters() < LARGE:
+    is_placed = isinstance(model, str) or attention is not None
+    if is_placed or model.device.type != "cpu" or model.num_parameters() < LARGE:
         yield
         return
     before = torch.get_float32_matmul_precision()

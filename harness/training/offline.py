@@ -187,7 +187,7 @@ def train(
     used = kept if place.work is None else filled(kept, algorithm.batch_size, seed)
     recorder = _PairsRecorder(on_log, algorithm, place)
     model = load_model(model_path) if place.work is None else str(model_path)
-    with quiet(), fast_training(model), tempfile.TemporaryDirectory() as scratch:
+    with quiet(), fast_training(model, place.attention), tempfile.TemporaryDirectory() as scratch:
         setup = Setup(
             model,
             tokenizer,

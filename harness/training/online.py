@@ -19,7 +19,6 @@ from __future__ import annotations
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
@@ -326,8 +325,7 @@ def train_segment(
             steps.attach(SharedPolicy(trainer, tokenizer, algorithm, share))
         else:
             steps.attach(Checkpoint(trainer.model, tokenizer))
-        # Attention that a profile names is part of the numbers.
-        with fast_training(trainer.model) if place.attention is None else nullcontext():
+        with fast_training(trainer.model, place.attention):
             trainer.train()
         save_policy(trainer, tokenizer, policy, out_dir / "model", place, to_go_on=True)
         save_optimizer(trainer, out_dir / OPTIMIZER)
