@@ -25,6 +25,7 @@ from harness.registry.documents import (
     Document,
     Found,
     Loc,
+    Named,
     Problem,
     RegistryError,
     at_least_one,
@@ -32,6 +33,7 @@ from harness.registry.documents import (
     problems_of,
     read_declared,
     read_files,
+    repeated,
     yaml_files,
 )
 from harness.registry.figures import Figure, load_figures
@@ -59,16 +61,16 @@ def load_tables(dirs: Sequence[Path] | None = None, more: Path | None = None) ->
     problems: list[Problem] = []
     declared: list[Declared] = []
     for document, table in read_files(files, Table, problems, "a table"):
-        repeated = [
-            *_repeated(_ids(document, "columns", table.columns)),
-            *_repeated(_ids(document, "rows", table.rows)),
+        twins = [
+            *repeated(_ids(document, "columns", table.columns)),
+            *repeated(_ids(document, "rows", table.rows)),
         ]
         # With a duplicate name, any further problems would only follow from it.
-        problems += repeated or _references(document, table)
-        if not repeated:
+        problems += twins or _references(document, table)
+        if not twins:
             declared.append((document, table))
     cells = [cell for pair in declared for cell in _cells(*pair, problems)]
-    problems += _repeated(n for pair in declared for n in _ids(pair[0], "claims", pair[1].claims))
+    problems += repeated(n for pair in declared for n in _ids(pair[0], "claims", pair[1].claims))
     studied = _studied(table for _, table in declared)
     for document, table in declared:
         for i, claim in enumerate(table.claims):
@@ -95,22 +97,9 @@ def natural(name: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdigit() else (-1, part) for part in parts]
 
 
-Named = tuple[str, Document, Loc]
-"""A name, and where it is declared."""
-
-
 def _ids(document: Document, name: str, items: Sequence[Any]) -> Iterator[Named]:
     for i, item in enumerate(items):
         yield item.id, document, (name, i, "id")
-
-
-def _repeated(named: Iterable[Named]) -> Iterator[Problem]:
-    first: dict[str, tuple[Document, Loc]] = {}
-    for name, document, place in named:
-        if name in first:
-            other, at = first[name]
-            yield document.wrong(place, f"`{name}` is already in {other.name}:{other.line(at)}")
-        first.setdefault(name, (document, place))
 
 
 def _references(document: Document, table: Table) -> Iterator[Problem]:
@@ -153,7 +142,7 @@ def _references(document: Document, table: Table) -> Iterator[Problem]:
             named += [(("leagues", i, field), "row", name) for name in names]
     for place, what, name in named:
         yield from document.unknown(place, what, name, columns if what == "column" else rows)
-    yield from _repeated(_ids(document, "controls", table.controls))
+    yield from repeated(_ids(document, "controls", table.controls))
     yield from claim_problems(document, table.claims, list(rows), columns)
 
 
@@ -196,15 +185,15 @@ def _answer_problems(
     known = [f"{table.id}/{row.id}" for table in tables.values() for row in table.rows]
     for profile, answer in declared.answers.items():
         yield from document.unknown(("answers", profile), "profile", profile, _shipped_profiles())
-        for name in answer.tables if profile in all_profiles() else ():
-            if name in tables:
-                shown = table_at(tables[name], all_profiles()[profile]).columns
-                place: Loc = ("answers", profile, "column")
-                columns = [column.id for column in shown]
-                yield from document.unknown(place, "column", answer.column, columns)
+        known_at = all_profiles().get(profile)
+        if known_at is not None:
+            for name in tables.keys() & answer.tables:
+                columns = [column.id for column in table_at(tables[name], known_at).columns]
+                where = ("answers", profile, "column")
+                yield from document.unknown(where, "column", answer.column, columns)
         for i, line in enumerate(answer.lines):
             for j, comparison in enumerate(line.comparisons):
-                place = ("answers", profile, "lines", i, "comparisons", j)
+                place: Loc = ("answers", profile, "lines", i, "comparisons", j)
                 for ref in (*comparison.left, comparison.right):
                     side = "right" if ref == comparison.right else "left"
                     yield from document.unknown((*place, side), "row", ref, known)
@@ -220,7 +209,7 @@ def _figure_problems(
         for i, figure in enumerate(declared.figures)
         for j, claim in enumerate(figure.claims)
     ]
-    yield from _repeated(ids)
+    yield from repeated(ids)
     for name, _, place in ids:
         if name in known:
             yield document.wrong(place, f"`{name}` is already a claim of `{known[name]}`")

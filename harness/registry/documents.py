@@ -267,7 +267,7 @@ def read_files(
 
     Each has the name of its file, and no other file has it.
     """
-    first: dict[str, Document] = {}
+    names: list[Named] = []
     key = "id" if "id" in model.model_fields else "name"
     for path in files:
         try:
@@ -279,10 +279,22 @@ def read_files(
             if name != stem:
                 text = f"`{name}` differs from the name of the file; write `{stem}`"
                 problems.append(document.wrong(place, f"{text}, or rename the file"))
-            if (other := first.setdefault(name, document)) is not document:
-                text = f"`{name}` is already in {other.name}:{other.line(place)}"
-                problems.append(document.wrong(place, text))
+            names.append((name, document, place))
             yield document, found
+    problems += repeated(names)
+
+
+Named = tuple[str, Document, Loc]
+"""A name, and where it is declared."""
+
+
+def repeated(named: Iterable[Named]) -> Iterator[Problem]:
+    first: dict[str, tuple[Document, Loc]] = {}
+    for name, document, place in named:
+        if name in first:
+            other, at = first[name]
+            yield document.wrong(place, f"`{name}` is already in {other.name}:{other.line(at)}")
+        first.setdefault(name, (document, place))
 
 
 def nearest(name: str, known: Iterable[str], most: int = 60) -> str:
