@@ -69,7 +69,7 @@ class Experiment(Request):
             jobs=self.jobs if jobs is None else jobs,
             budget_usd=self.budget_usd if budget_usd is None else float(budget_usd),
         )
-        len(planned.parts)  # raises `UserError` if the profile can run none of it
+        _ = planned.parts  # raises `UserError` if the profile can run none of it
         return planned
 
     def run(

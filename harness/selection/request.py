@@ -92,7 +92,7 @@ class Request:
             return None
         return plan_figure(self.figure, self.declared, self.profile, self.planned_seeds)
 
-    @cached_property
+    @property
     def left_out(self) -> dict[str, str]:
         """Why tables of a group are left out."""
         return self._planned[1]

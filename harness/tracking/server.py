@@ -8,7 +8,6 @@ a run whose writer was killed is rewritten.
 from __future__ import annotations
 
 import getpass
-import itertools
 import json
 import shlex
 import tempfile
@@ -53,19 +52,17 @@ class TrackingServer:
         """Write records, parents first; yield the identity of each and what was done."""
         found = self._find(wanted)
         ids = {identity: runs[0].info.run_id for identity, runs in found.items()}
+        unwanted = found.keys() - {record.identity for record in wanted}
+        others = [run for identity in unwanted for run in found[identity]]
         for record in wanted:
             runs, parent = found.get(record.identity, []), ids.get(record.parent or "")
             change, ids[record.identity] = self._apply(record, runs, parent)
             if change == "replaced":
-                self._hand_over(runs, ids[record.identity], found.values())
+                gone = {run.info.run_id for run in runs}
+                for child in others:
+                    if child.data.tags.get(_PARENT) in gone:
+                        self._client.set_tag(child.info.run_id, _PARENT, ids[record.identity])
             yield record.identity, change
-
-    def _hand_over(self, old: Sequence[Run], new: str, known: Iterable[Sequence[Run]]) -> None:
-        """Give the children of replaced runs a new parent: some may not be written now."""
-        gone = {run.info.run_id for run in old}
-        for child in itertools.chain(*known):
-            if child.data.tags.get(_PARENT) in gone:
-                self._client.set_tag(child.info.run_id, _PARENT, new)
 
     def _find(self, wanted: Sequence[Record]) -> dict[str, list[Run]]:
         """Return the existing MLflow runs of the records' experiments, by identity."""
