@@ -29,12 +29,6 @@ class Part(Strict):
         return self.model_dump(mode="json")
 
 
-class Lenient(Part):
-    """A part of which older publications have more fields."""
-
-    model_config = ConfigDict(extra="ignore")
-
-
 class RowFacts(Part):
     """What the stages of one run of a row record besides scores (`harness.report.facts`)."""
 
@@ -57,7 +51,7 @@ LeagueVerdict = Literal["above", "below", "alike", "open", "no method", "missing
 its whole interval is within the margin, else open. Only complete methods are compared."""
 
 
-class LeagueMember(Lenient):
+class LeagueMember(Part):
     """A row in a league; numbers are null while seeds are missing."""
 
     row: str

@@ -10,10 +10,10 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from harness.registry.objective import Scalar, SweepObjective
-from harness.report.model import Lenient
+from harness.report.model import Part
 from harness.report.publication import REPORT, SCORES, IndexEntry, Publication, check_files
 from harness.report.render import markdown
 from harness.report.scores import Measured, RunScores, read_score_file, write_scores
@@ -23,7 +23,13 @@ from harness.strict import Strict
 NOT_RUN = "not run"
 
 
-class SweepTrial(Lenient):
+class _OfAnyAge(Part):
+    """A part of which sweeps published by earlier versions have more fields."""
+
+    model_config = ConfigDict(extra="ignore")
+
+
+class SweepTrial(_OfAnyAge):
     number: int
     state: str
     """`running`, `complete` or `fail`."""
@@ -59,7 +65,7 @@ class WinnerScore(Strict):
     gain_ci_high: float | None
 
 
-class SweepReport(Lenient):
+class SweepReport(_OfAnyAge):
     name: str
     question: str
     profile: str

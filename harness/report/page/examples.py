@@ -17,7 +17,7 @@ from typing import Any
 from harness.pipeline.algorithm import Run
 from harness.pipeline.runs import TableRuns
 from harness.report.facts import creator_stages
-from harness.report.model import Lenient
+from harness.report.model import Part
 from harness.report.origin import made_by
 from harness.report.publication import read_form
 from harness.report.results import Results
@@ -36,7 +36,7 @@ ONLINE_RULE = (
 )
 
 
-class RewardedAnswer(Lenient):
+class RewardedAnswer(Part):
     """One answer to a prompt; its role is `chosen`, `rejected` or empty."""
 
     text: str
@@ -44,7 +44,7 @@ class RewardedAnswer(Lenient):
     role: str
 
 
-class Step(Lenient):
+class Step(Part):
     """An original prompt or a rewrite of one; online runs do not keep answers."""
 
     name: str
@@ -54,7 +54,7 @@ class Step(Lenient):
     answers: tuple[RewardedAnswer, ...] = ()
 
 
-class Lineage(Lenient):
+class Lineage(Part):
     """An original prompt with its rewrites, and the rule by which it was chosen."""
 
     table: str
@@ -66,7 +66,7 @@ class Lineage(Lenient):
     stages: tuple[str, ...]
 
 
-class Examples(Lenient):
+class Examples(Part):
     offline: tuple[Lineage, ...] = ()
     online: tuple[Lineage, ...] = ()
 
