@@ -284,7 +284,7 @@ class _Step:
 
     def _rewritten(self, policy: Stage, pairs: Stage) -> Stage:
         """Return pairs whose chosen answers the policy has revised, if the recipe asks for it."""
-        if not self.recipe.rewriter_at(self.number):
+        if not self.recipe.rewriter:
             return pairs
         generation = self.planner.profile.generation.model_dump()
         settings: dict[str, Json] = {**generation, "n": 1, **self.planner.engine}

@@ -400,10 +400,6 @@ class Recipe(Strict):
         role = self.reward_model_at(iteration)
         return role if small(role) == "pointwise" else "pointwise"
 
-    def rewriter_at(self, iteration: int) -> bool:
-        """Return whether the chosen answers of an iteration, counted from 1, are rewritten."""
-        return self.rewriter and self.chain[iteration - 1] == "eva"
-
     def canonical(self) -> dict[str, Any]:
         """Return the settings that matter, as JSON data; equal if and only if the run is."""
         return dict(self._canonical)

@@ -144,6 +144,12 @@ def test_too_few_prompts_to_mix_after_a_selection_are_refused(planner: Planner) 
     assert planner.run("parents", recipe, 0).iterations[-1].prompts.kind == "mix"
 
 
+def test_only_eva_iterations_are_rewritten(planner: Planner) -> None:
+    recipe = Recipe(algorithm="dpo", chain=("human", "eva", "same", "eva"), rewriter=True)
+    run = planner.run("revised", recipe, 0)
+    assert [it.pairs.kind for it in run.iterations] == ["pair", "rewrite", "pair", "rewrite"]
+
+
 def test_the_oracle_chooses_parents_by_what_the_policy_before_them_can_do(planner: Planner) -> None:
     """In place of the metric's choice, and of nothing else: no rewards are asked for."""
     run, uniform = evolving(planner, oracle="best"), evolving(planner)

@@ -134,11 +134,6 @@ def test_sppo_weights_prompts_by_the_pointwise_rewards() -> None:
     assert recipe.informativeness_reward_model_at(2) == "pointwise"
 
 
-def test_only_eva_iterations_are_rewritten() -> None:
-    recipe = Recipe.model_validate(dpo("human", "eva", rewriter=True, train="scratch"))
-    assert [recipe.rewriter_at(i) for i in (1, 2)] == [False, True]
-
-
 def test_online_on_human_prompts_is_the_same_run_whatever_the_buffer() -> None:
     one, two = (canonical(rloo(prompts="human", n_new=n)) for n in (4, 8))
     assert one == two
