@@ -89,9 +89,9 @@ class RayCrew(Crew):
             ready, _ = ray.wait(tasks, timeout=min(POLL_INTERVAL_S, left), fetch_local=False)
         if ready:  # collect all that are ready by now
             ready, _ = ray.wait(list(self._at_work), num_returns=len(self._at_work), timeout=0)
-        return [said for task in ready if (said := self._heard(task)) is not None]
+        return [self._heard(task) for task in ready]
 
-    def _heard(self, task: Any) -> tuple[Stage, Message] | None:
+    def _heard(self, task: Any) -> tuple[Stage, Message]:
         import ray
 
         stage = self._at_work[task]
@@ -172,28 +172,20 @@ def order(
     setup: WorkerSetup, threads: int, log_dir: Path, environment: Mapping[str, str]
 ) -> NodeOrder:
     """Return the order for nodes of this process, the driver, with the work folder's full path."""
+    public = {
+        name: value
+        for name, value in os.environ.items()
+        if name.startswith("HARNESS_")
+        and not name.endswith(SECRETS)
+        and not _CREDENTIALS.search(value)
+    }
     return {
         "code": code_digest(),
         "path": [entry or os.getcwd() for entry in sys.path],
         "threads": threads,
-        "environment": {
-            **own_variables(os.environ),
-            **environment,
-            "HARNESS_WORK": str(work_dir()),
-        },
+        "environment": {**public, **environment, "HARNESS_WORK": str(work_dir())},
         "log_dir": str(log_dir),
         "setup": setup,
-    }
-
-
-def own_variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the `HARNESS_*` variables that hold no secret."""
-    return {
-        name: value
-        for name, value in environment.items()
-        if name.startswith("HARNESS_")
-        and not name.endswith(SECRETS)
-        and not _CREDENTIALS.search(value)
     }
 
 
