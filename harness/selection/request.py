@@ -15,7 +15,8 @@ from harness.registry.profile import Profile, table_unsupported
 from harness.registry.schema import Table
 from harness.runtime import Plan, Stage, Store
 from harness.runtime.crew import visible_gpus
-from harness.selection.names import DEFAULT_PROFILE, DEFAULT_SEEDS, again, seeds_of, workers_of
+from harness.runtime.manifest import available_cores
+from harness.selection.names import DEFAULT_PROFILE, DEFAULT_SEEDS, again, seeds_of
 from harness.words import seeds_text
 
 if TYPE_CHECKING:
@@ -158,9 +159,9 @@ class Request:
     @property
     def workers(self) -> int:
         """Number of stages computed at once, by default as many as there are GPUs or cores for."""
-        profile, cores = self.profile, workers_of(self.jobs)
         if self.jobs:
             return self.jobs
-        if profile.hardware is not None and not profile.hardware.on_cpu:
+        hardware = self.profile.hardware
+        if hardware is not None and not hardware.on_cpu:
             return max(1, len(visible_gpus()))
-        return max(1, cores // profile.threads)
+        return max(1, available_cores() // self.profile.threads)

@@ -11,7 +11,7 @@ from harness.pipeline.estimate import requests_of
 from harness.pipeline.factory import Turns, engine_of
 from harness.project import work_dir
 from harness.registry.serving import variable
-from harness.runtime import Engine, EngineOptions, Event, Plan, RunOutcome, Stage
+from harness.runtime import EngineOptions, Event, Plan, RunOutcome, Stage
 from harness.runtime.crew import visible_gpus
 from harness.selection import stored
 from harness.selection.names import Say, ignore
@@ -73,11 +73,11 @@ def _prepare(it: Request, where: EngineOptions, on_note: Say) -> None:
 
 
 def _compute(it: Request, where: EngineOptions, on_event: Observe) -> RunOutcome:
-    budget = it.budget_usd
+    budget, hardware = it.budget_usd, it.profile.hardware
+    on_gpus = hardware is not None and not hardware.on_cpu
 
-    def engine(stages: Sequence[Stage], observe: Observe) -> Engine:
-        on_gpus = it.profile.hardware is not None and not it.profile.hardware.on_cpu
-        return engine_of(
+    def compute(stages: Sequence[Stage], observe: Observe) -> RunOutcome:
+        engine = engine_of(
             it.profile,
             it.store,
             work_dir() / "logs",
@@ -88,10 +88,10 @@ def _compute(it: Request, where: EngineOptions, on_event: Observe) -> RunOutcome
             expected=it.timings.expected,
             environment={} if budget is None else {"HARNESS_BUDGET_USD": repr(budget)},
         )
+        return engine.run(Plan(stages))
 
     if it.profile.serving is None or where.engine != "local":
-        return engine(it.pending, on_event).run(it.stages)
+        return compute(it.pending, on_event)
     turns = Turns(it.profile, max(1, len(visible_gpus())))
     logs = work_dir() / "logs" / "servers" / f"{os.getpid()}"
-    compute = lambda stages, observe: engine(stages, observe).run(Plan(stages))  # noqa: E731
     return ServedRun(turns, it.store, logs, compute, on_event).run(it.pending)
