@@ -9,17 +9,32 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from harness import project
 from harness.endpoint.budget import check_budget
 from harness.errors import HarnessError, UserError
+from harness.pipeline.runs import FigureRuns, TableRuns, plan_figure, plan_table, shown_seeds
 from harness.project import work_dir
 from harness.registry import declared
+from harness.registry.documents import as_yaml, read_yaml
+from harness.registry.overrides import nested, overrides_of
 from harness.registry.profile import table_at
+from harness.registry.recipe import flattened, merge
 from harness.registry.schema import Table
-from harness.runtime import EngineOptions
+from harness.report.build import published_results, published_tables, results_of, stored_results
+from harness.report.controls import KnownControls
+from harness.report.figures.published import publish_figure, published_figure
+from harness.report.figures.report import assemble_figure
+from harness.report.joined import joined
+from harness.report.publication import Refused
+from harness.report.publish import publish
+from harness.report.results import Results
+from harness.report.verify import findings
+from harness.runtime import EngineOptions, Event
 from harness.runtime.engine import LOCAL
+from harness.runtime.files import write_whole
+from harness.runtime.stage import fingerprint_of
+from harness.selection import running
 from harness.selection.names import (
     DEFAULT_PROFILE,
     Say,
@@ -29,14 +44,9 @@ from harness.selection.names import (
     seeds_of,
     workers_of,
 )
+from harness.selection.planning import PlanSummary, summary_of
+from harness.selection.reporting import Reports, seeds_shown, table_seeds
 from harness.selection.request import Request
-
-if TYPE_CHECKING:
-    from harness.pipeline.runs import FigureRuns
-    from harness.report.results import Results
-    from harness.runtime import Event
-    from harness.selection.planning import PlanSummary
-    from harness.selection.reporting import Reports
 
 
 @dataclass(frozen=True, repr=False)
@@ -50,8 +60,6 @@ class Experiment(Request):
     @property
     def summary(self) -> PlanSummary:
         """What a run would compute, and how much of it is done."""
-        from harness.selection.planning import summary_of
-
         return summary_of(self)
 
     def plan(
@@ -96,19 +104,13 @@ class Experiment(Request):
             on_tracking: Called with how far the last writing to MLflow has come.
             on_report: Called with the reports before tracking has ended, which may take a while.
         """
-        from harness.selection.running import run
-
         planned = self
         if seeds is not None or jobs is not None:
             planned = self.plan(seeds, jobs)
-        return run(planned, engine, watch, on_note, on_tracking, on_report)
+        return running.run(planned, engine, watch, on_note, on_tracking, on_report)
 
     def report(self, seeds: Seeds = None, on_note: Say = ignore) -> Reports:
         """Report what is in the store, without computing anything."""
-        from harness.pipeline.runs import plan_figure, shown_seeds
-        from harness.report.figures.report import assemble_figure
-        from harness.selection.reporting import Reports, seeds_shown
-
         if (figure := self.figure) is not None:
 
             def plan(seeds: Sequence[int]) -> FigureRuns:
@@ -129,10 +131,6 @@ class Experiment(Request):
 
     def published(self) -> Reports:
         """Return the published reports of the tables or the figure, without reading the store."""
-        from harness.report.build import published_tables
-        from harness.report.figures.published import published_figure
-        from harness.selection.reporting import Reports
-
         folder = project.publishing_dir()
         if self.figure is not None:
             place = folder / self.profile.name / self.figure.id
@@ -141,16 +139,12 @@ class Experiment(Request):
 
     def page(self, seeds: Seeds = None, *, published: bool = False, on_note: Say = ignore) -> str:
         """Render an HTML page of all rows of the tables, with the figures drawn from them."""
-        from harness.selection.reporting import Reports
-
         if published:
             return self.published().text("html")
         return Reports(self._stored_whole(seeds, on_note)).text("html")
 
     def findings(self) -> str:
         """Return `results/README.md`: what is published, by profile, as generated sentences."""
-        from harness.report.verify import findings
-
         return findings(project.publishing_dir())
 
     def publish(
@@ -171,10 +165,6 @@ class Experiment(Request):
         table's stand beside the controls as they are now. With `add`, a table's seeds or rows are
         added to those that are published.
         """
-        from harness.report.figures.published import publish_figure
-        from harness.report.publish import publish
-        from harness.selection.reporting import Reports
-
         if add and (self.is_group or self.figure is not None):
             raise UserError("seeds and rows can be added to a single table only")
         if self.is_group:
@@ -197,9 +187,6 @@ class Experiment(Request):
 
     def _renewed(self, folder: Path) -> Results:
         """Return the published results in a folder beside the published controls of today."""
-        from harness.report.build import published_results
-        from harness.report.controls import KnownControls
-
         if not folder.is_dir():
             raise UserError(f"`{self.id}` is not published for the profile `{self.profile.name}`")
         known = KnownControls(self.profile, None, folder.parents[1])
@@ -207,9 +194,6 @@ class Experiment(Request):
 
     def _joined(self, found: Results, folder: Path) -> Results:
         """Return stored results together with the published ones in a folder."""
-        from harness.pipeline.runs import TableRuns, plan_table
-        from harness.report.controls import KnownControls
-        from harness.report.joined import joined
 
         def plan(seeds: Sequence[int], rows: Sequence[str]) -> TableRuns:
             return plan_table(found.table, self.profile, seeds, rows)
@@ -219,9 +203,6 @@ class Experiment(Request):
     def _publish_group(
         self, results_dir: Path, allow_fewer: bool, seeds: Seeds, on_note: Say
     ) -> None:
-        from harness.report.publication import Refused
-        from harness.report.publish import publish
-
         refused = []
         for table in self.tables:
             if table.id in self.left_out:
@@ -244,25 +225,16 @@ class Experiment(Request):
             raise HarnessError(f"not published, for the reasons above: {', '.join(refused)}")
 
     def _stored(self, table: Table, seeds: Seeds, on_note: Say) -> Results:
-        from harness.pipeline.runs import plan_table
-        from harness.report.build import stored_results
-        from harness.report.controls import KnownControls
-
         runs = plan_table(table, self.profile, self._shown(table, seeds, on_note), self.rows)
         return stored_results(runs, KnownControls(self.profile, self.store))
 
     def _stored_whole(self, seeds: Seeds, on_note: Say) -> tuple[Results, ...]:
         """Return what the store has of every table, with all rows, whether or not they can run."""
-        from harness.report.build import results_of
-        from harness.report.controls import KnownControls
-
         known = KnownControls(self.profile, self.store)
         return tuple(results_of(it, self._shown(it, seeds, on_note), known) for it in self.tables)
 
     def _shown(self, table: Table, seeds: Seeds, on_note: Say) -> tuple[int, ...]:
         """Return the requested seeds, else the table's most complete ones."""
-        from harness.selection.reporting import table_seeds
-
         asked = self._asked(seeds)
         return asked or table_seeds(table, self.profile, self.store, self.rows, on_note)
 
@@ -309,12 +281,6 @@ def varied(profile: str, texts: Sequence[str]) -> str:
     It is a separate profile, with its own name and a file in the work folder, so that requests,
     reports and MLflow runs keep it apart from the original.
     """
-    from harness.registry.documents import as_yaml, read_yaml
-    from harness.registry.overrides import nested, overrides_of
-    from harness.registry.recipe import flattened, merge
-    from harness.runtime.files import write_whole
-    from harness.runtime.stage import fingerprint_of
-
     base = declared.named_profile(profile)
     changed, values = overrides_of(base, texts), flattened(base.model_dump(by_alias=True))
     name = f"{base.name}-{fingerprint_of(changed)[:6]}"

@@ -26,12 +26,22 @@ from harness.registry.declared import (
 from harness.registry.documents import find, nearest
 from harness.registry.profile import Profile, table_at
 from harness.registry.schema import Table
+from harness.report import render
+from harness.report.answer import Answer, answer_to
 from harness.report.build import published_tables, results_of, stored_results
 from harness.report.claims import all_verdicts, judged_by
 from harness.report.controls import KnownControls
+from harness.report.figures.published import figure_markdown, print_figure
+from harness.report.figures.report import FigureReport, assemble_figure
+from harness.report.json_text import json_text
 from harness.report.model import Verdict
+from harness.report.page.page import as_html
+from harness.report.page.pictures import drawn_figures, published_pictures
+from harness.report.plots import Picture
+from harness.report.results import Results
 from harness.report.view import row_names
 from harness.runtime import RunOutcome, Store
+from harness.runtime.files import write_whole
 from harness.selection.names import DEFAULT_SEEDS, Format, Say, seeds_of
 from harness.selection.request import Request
 from harness.words import counted, seeds_text
@@ -39,11 +49,6 @@ from harness.words import counted, seeds_text
 if TYPE_CHECKING:
     import pandas as pd
     from rich.console import Console
-
-    from harness.report.answer import Answer
-    from harness.report.figures.report import FigureReport
-    from harness.report.plots import Picture
-    from harness.report.results import Results
 
 ENDINGS = {
     ".txt": Format.terminal,
@@ -91,8 +96,6 @@ class Reports:
     @property
     def answer(self) -> Answer | None:
         """What the tables say, in a few lines; None without tables."""
-        from harness.report.answer import answer_to
-
         if not self.tables:
             return None
         verdicts, (first, *others) = self.judged, self.tables
@@ -109,8 +112,6 @@ class Reports:
     @property
     def pictures(self) -> list[Picture]:
         """The pictures that belong to none of the tables: figures drawn from their rows."""
-        from harness.report.page.pictures import drawn_figures, published_pictures
-
         if not self.tables:
             return []
         profile = self.tables[0].profile
@@ -147,11 +148,6 @@ class Reports:
 
     def text(self, form: Format | str = Format.terminal, *, full: bool = True) -> str:
         """Render the reports as text."""
-        from harness.report import render
-        from harness.report.figures.published import figure_markdown
-        from harness.report.json_text import json_text
-        from harness.report.page.page import as_html
-
         form = find("format", Format.__members__, form)
         if form is Format.json:
             return json_text(self.data, self.answer, self.facts)
@@ -167,28 +163,21 @@ class Reports:
 
     def save(self, path: str | Path) -> Path:
         """Write the reports to a file in the format of its suffix, and return its path."""
-        from harness.runtime.files import write_whole
-
         path = Path(path)
         write_whole(path, self.text(format_by_ending(path)))
         return path
 
     def show(self, console: Console, *, full: bool = False) -> None:
         """Print the reports; `full` has no effect on a figure."""
-        from harness.report.figures.published import print_figure
-        from harness.report.render import print_report
-
         if self.figure is not None:
             print_figure(self.figure, console)
         for results in self.tables:
-            print_report(results, console, full=full)
+            render.print_report(results, console, full=full)
 
 
 def run_reports(request: Request, outcome: RunOutcome | None) -> Reports:
     """Return the reports of what was just run."""
     if request.figure_runs is not None:
-        from harness.report.figures.report import assemble_figure
-
         figure = assemble_figure(request.figure_runs, request.store)
         return Reports(figure=figure, outcome=outcome)
     known = KnownControls(request.profile, request.store)

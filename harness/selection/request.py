@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from harness.errors import UserError
+from harness.pipeline.algorithm import Run, Unfit
+from harness.pipeline.estimate import Timings, timings_of
+from harness.pipeline.runs import FigureRuns, TableRuns, plan_figure, plan_table
 from harness.project import store_dir
 from harness.registry import declared
 from harness.registry.figures import Figure
@@ -18,11 +20,6 @@ from harness.runtime.crew import visible_gpus
 from harness.runtime.manifest import available_cores
 from harness.selection.names import DEFAULT_PROFILE, DEFAULT_SEEDS, again, seeds_of
 from harness.words import seeds_text
-
-if TYPE_CHECKING:
-    from harness.pipeline.algorithm import Run
-    from harness.pipeline.estimate import Timings
-    from harness.pipeline.runs import FigureRuns, TableRuns
 
 
 @dataclass(frozen=True, repr=False)
@@ -87,8 +84,6 @@ class Request:
     @cached_property
     def figure_runs(self) -> FigureRuns | None:
         """The runs behind a figure."""
-        from harness.pipeline.runs import plan_figure
-
         if self.figure is None:
             return None
         return plan_figure(self.figure, self.declared, self.profile, self.planned_seeds)
@@ -101,9 +96,6 @@ class Request:
     @cached_property
     def _planned(self) -> tuple[list[TableRuns], dict[str, str]]:
         """The runs behind each table, and why tables of a group have none."""
-        from harness.pipeline.algorithm import Unfit
-        from harness.pipeline.runs import plan_table
-
         found: list[TableRuns] = []
         lacking: dict[str, str] = {}
         for table in self.tables:
@@ -152,8 +144,6 @@ class Request:
     @cached_property
     def timings(self) -> Timings:
         """What its stages should take."""
-        from harness.pipeline.estimate import timings_of
-
         return timings_of(self.stages, self.store, shipped=self.profile.name == DEFAULT_PROFILE)
 
     @property
