@@ -142,7 +142,7 @@ class Run:
     def targets(self) -> tuple[Stage, ...]:
         return (*self.judged.values(), *self.training[-1:])
 
-    def asking(self, benchmarks: Collection[str]) -> Run:
+    def asking(self, benchmarks: Collection[str | None]) -> Run:
         return replace(self, asked=tuple(name for name in self.judges if name in benchmarks))
 
 

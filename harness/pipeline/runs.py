@@ -84,13 +84,12 @@ def plan_table(
             f"`{table.id}` cannot run on the profile `{profile.name}`: {'; '.join(reasons)}{others}"
         )
     recipes: dict[str, tuple[Recipe, RowKind]] = {}
-    benchmarks: dict[str, set[str]] = {}
+    benchmarks: dict[str, set[str | None]] = {}
     for row in wanted:
-        for run_id, recipe in table.recipes(row).items():
-            recipes.setdefault(run_id, (recipe, row.kind))
         for column in table.columns:
-            read = benchmark_of(profile, column.reads)
-            benchmarks.setdefault(row.run_id(column), set()).update([read] if read else [])
+            run_id = row.run_id(column)
+            recipes.setdefault(run_id, (table.recipe_of(row, column), row.kind))
+            benchmarks.setdefault(run_id, set()).add(benchmark_of(profile, column.reads))
     planner = Planner(world_of(profile))
     runs = {
         (run_id, seed): planner.run(run_id, recipe, seed, kind).asking(benchmarks[run_id])
@@ -229,9 +228,9 @@ def plan_figure(
             wanted.setdefault(table.id, []).append(row.id)
     planned = [plan_table(tables[name], profile, seeds, rows) for name, rows in wanted.items()]
     own = benchmark_of(profile, figure.score) if isinstance(figure, RatingsFigure) else None
-    asked: dict[tuple[str, int], set[str]] = {}
+    asked: dict[tuple[str, int], set[str | None]] = {}
     for key, run in (it for part in planned for it in part.runs.items()):
-        asked.setdefault(key, {own} if own else set()).update(run.asked)
+        asked.setdefault(key, {own}).update(run.asked)
     parts = {
         part.id: replace(part, runs={key: run.asking(asked[key]) for key, run in part.runs.items()})
         for part in planned
