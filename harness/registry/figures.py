@@ -228,14 +228,13 @@ def _reference_faults(figure: Figure, ref: str, table: Table, row: Row) -> Itera
         yield f"`{ref}` has another run in each column; name one with a single run"
     elif isinstance(figure, RewardsFigure | SharesFigure):
         recipe = table.recipe_of(row, table.columns[0])
-        chain = recipe.chain
         least = figure.iteration if isinstance(figure, RewardsFigure) else 1
-        if len(chain) < least:
-            yield f"`{ref}` has {len(chain)} offline iterations and {least} are needed"
+        if len(recipe.chain) < least:
+            yield f"`{ref}` has {len(recipe.chain)} offline iterations and {least} are needed"
         elif (
             isinstance(figure, RewardsFigure)
             and recipe.creator.oracle is not None
-            and (chain[least - 1] in ("eva", "select") or recipe.pool is not None)
+            and least in recipe.choosing
         ):
             yield f"`{ref}` has no rewards to show: the oracle chooses its prompts"
 

@@ -421,11 +421,9 @@ def roles_of(recipe: Recipe) -> list[RewardRole]:
     if recipe.is_online:
         chosen = recipe.canonical().get("informativeness_reward_model", [])
         return [recipe.reward_model, *chosen]
-    iterations = list(enumerate(recipe.chain, start=1))
+    annotate = map(recipe.reward_model_at, range(1, len(recipe.chain) + 1))
     # Even draws are planned with rewards, which they ignore.
-    chooses = [i for i, arm in iterations if arm in ("eva", "select") or recipe.pool is not None]
-    annotate = [recipe.reward_model_at(i) for i, _ in iterations]
-    return [*annotate, *map(recipe.informativeness_reward_model_at, chooses)]
+    return [*annotate, *map(recipe.informativeness_reward_model_at, recipe.choosing)]
 
 
 def _methods(recipe: Recipe, profile: Profile) -> list[str]:

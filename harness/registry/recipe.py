@@ -387,6 +387,12 @@ class Recipe(Strict):
         """Whether prompts are chosen for each mini-batch."""
         return self.algorithm in ONLINE_ALGORITHMS
 
+    @property
+    def choosing(self) -> list[int]:
+        """The offline iterations, counted from 1, whose prompts the creator chooses."""
+        chain = enumerate(self.chain, start=1)
+        return [i for i, arm in chain if arm in ("eva", "select") or self.pool is not None]
+
     def reward_model_at(self, iteration: int) -> RewardRole:
         """Return the role that annotates the completions of an iteration, counted from 1."""
         late = iteration >= self.reward_model_from
@@ -424,16 +430,14 @@ class Recipe(Strict):
             data["rewriter"] = self.rewriter
         if pooled:
             data["pool"] = self.pool
-        if evolves or "select" in self.chain or pooled:
+        if self.choosing:
             data["creator"] = self.creator.canonical(evolves=evolves)
         if pooled:
             del data["creator"]["fraction"]  # the pool implies it
         data |= self.model_dump(include={"step_matched", "passes", "skip"}, exclude_defaults=True)
-        scored = [i for i, arm in enumerate(self.chain, start=1) if arm in ("eva", "select")]
-        scored += [1] if pooled else []
-        if scored and self.creator.metric != "uniform":
+        if self.choosing and self.creator.metric != "uniform":
             data["informativeness_reward_model"] = [
-                self.informativeness_reward_model_at(i) for i in scored
+                self.informativeness_reward_model_at(i) for i in self.choosing
             ]
         return data
 
@@ -466,10 +470,9 @@ def choice(recipe: Recipe) -> tuple[object, ...] | None:
         if own.prompts != "eva":
             return None
         return (own.metric, own.oracle, own.shuffled, own.evolve_by, own.evolve_share)
-    arms = {arm for arm in recipe.chain if arm in ("eva", "select")}
-    by = recipe.creator
-    if not arms and recipe.pool is None:
+    if not recipe.choosing:
         return None
+    arms, by = {recipe.chain[i - 1] for i in recipe.choosing}, recipe.creator
     chosen = (by.metric, by.oracle, by.shuffled, by.sampling, by.fraction, by.parents)
     return (*sorted(arms), recipe.pool, *chosen)
 
