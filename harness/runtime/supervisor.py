@@ -23,11 +23,8 @@ import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import psutil
-
+import psutil
 
 GRACE_S = 10.0
 """Seconds that processes have to exit before they are killed."""
@@ -41,8 +38,6 @@ _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
 
 def supervise(starter: int, command: Sequence[str]) -> int:
     """Run a command until it ends or its starter is gone; return its shell-style exit code."""
-    import psutil
-
     follow = None
     if sys.platform == "linux":
         prctl = ctypes.CDLL(None).prctl
@@ -68,8 +63,6 @@ def supervise(starter: int, command: Sequence[str]) -> int:
 
 def end(processes: Iterable[psutil.Process]) -> None:
     """Terminate processes, then kill those left; a PID that has been reused is left alone."""
-    import psutil
-
     left = list(processes)
     for action in ("terminate", "kill"):
         for process in left:
