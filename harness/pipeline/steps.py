@@ -10,6 +10,7 @@ import hashlib
 import json
 import math
 import shutil
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -331,7 +332,7 @@ def train_stage(ctx: StageContext) -> None:
         history.append({"step": step, **metrics})
         ctx.report(step, metrics)
 
-    pairs = read_rows(ctx.inputs["pairs"] / "pairs.parquet")
+    pairs = pairs_of(ctx.inputs["pairs"])
     if s.get("drop_ties"):
         given = len(pairs)
         pairs = [row for row in pairs if row["reward_chosen"] != row["reward_rejected"]]
@@ -400,13 +401,11 @@ def _answers(
     conversations: Mapping[str, Conversation],
     turn: int,
 ) -> dict[str, Completion]:
-    groups: dict[float, list[Item]] = {}
-    for item in asked:
-        groups.setdefault(temperature_of(ctx.settings["temperature"], item.category), []).append(
-            item
-        )
     from harness.models.policy import Completion
 
+    groups: defaultdict[float, list[Item]] = defaultdict(list)
+    for item in asked:
+        groups[temperature_of(ctx.settings["temperature"], item.category)].append(item)
     found: dict[str, Completion] = {}
     for temperature, items in groups.items():
         answers = ask(

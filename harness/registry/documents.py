@@ -297,13 +297,13 @@ def repeated(named: Iterable[Named]) -> Iterator[Problem]:
         first.setdefault(name, (document, place))
 
 
-def nearest(name: str, known: Iterable[str], most: int = 60) -> str:
-    """Return `; did you mean ...?` with the nearest known name, or list them if at most `most`."""
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return `; did you mean ...?` with the nearest known name, or list them if at most 60."""
     names = list(known)
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     if close:
         return f"; did you mean `{close[0]}`?"
-    return f"; it can be {', '.join(f'`{n}`' for n in names)}" if 0 < len(names) <= most else ""
+    return f"; it can be {', '.join(f'`{n}`' for n in names)}" if 0 < len(names) <= 60 else ""
 
 
 def find(what: str, declared: Mapping[str, Found], name: str) -> Found:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from types import MappingProxyType
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -50,14 +49,14 @@ def overrides_of(profile: Profile, texts: Iterable[str]) -> dict[str, Any]:
     return flattened(settings)
 
 
-def first_fault(error: ValidationError, now: Mapping[str, Any] = MappingProxyType({})) -> str:
+def first_fault(error: ValidationError, now: Mapping[str, Any] | None = None) -> str:
     """Return what is wrong with the first setting that is; `now` are values that are right."""
     first = error.errors(include_url=False)[0]
     where = ".".join(str(part) for part in first["loc"])
     if first["type"] == "value_error":
         what = str(first["ctx"]["error"])
         return f"{where}: {what}" if where else what
-    example = f", e.g. {json.dumps(now[where])}" if where in now else ""
+    example = f", e.g. {json.dumps(now[where])}" if now and where in now else ""
     return f"`{where}` {must_be(first)}{example}"
 
 

@@ -359,11 +359,10 @@ def table_at(table: Table, profile: Profile) -> Table:
     if any(column.recipe for column in table.columns):
         read = main.model_dump(exclude={"id", "printed", "recipe"})
         columns = tuple(Column(**{**column.model_dump(), **read}) for column in table.columns)
-    known = {first.id: columns[0].id}
     controls = [
-        {**control.model_dump(), "column": known[control.column]}
+        {**control.model_dump(), "column": columns[0].id}
         for control in table.controls
-        if control.column in known
+        if control.column == first.id
     ]
     told = table.model_dump(exclude={"columns", "controls", "reward_model_study"})
     signs = {row.id: _sign(table.paper_gain(row, table.main_column)) for row in table.rows}
