@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
-from typing import Any, cast
+from typing import Any
 
 from harness.endpoint.access import price_of
 from harness.eva.informativeness import selected_count
@@ -82,7 +82,7 @@ def requests_of(profile: Profile, stages: Iterable[Stage]) -> list[PaidRequests]
 
 
 def _requests(stage: Stage, items: Mapping[str, int]) -> float:
-    s = cast(Mapping[str, Any], stage.settings)
+    s = stage.settings
     match stage.kind:
         case "rate":
             return 2 * prompts_of(stage)  # complexity and quality
@@ -91,7 +91,7 @@ def _requests(stage: Stage, items: Mapping[str, int]) -> float:
         case "online":
             return (1 + RETRIED) * _steps(stage) * _rewrites(s["online"])
         case "judge" | "answer":
-            identity = str(s["benchmark"])
+            identity = s["benchmark"]
             number = items[_place(identity)]
             if not is_benchmark(identity):
                 return number
@@ -127,11 +127,11 @@ def _rewrites(online: Mapping[str, Any]) -> float:
 
 def _steps(stage: Stage) -> int:
     """Return the steps of an online segment; with a budget, about."""
-    s = cast(Mapping[str, Any], stage.settings)
+    s = stage.settings
     if "budget" not in s:
         return int(s["last_step"]) - int(s["first_step"]) + 1
     before = stage.inputs.get("before")
-    spent = 0 if before is None else cast(Mapping[str, Any], before.settings)["budget"]["amount"]
+    spent = 0 if before is None else before.settings["budget"]["amount"]
     t = s["training"]
     used = rollouts_used(t["minibatch"], t["rollouts"], t["max_new_tokens"])
     return int((s["budget"]["amount"] - spent) // {"steps": 1, **used}[s["budget"]["of"]])
@@ -139,7 +139,7 @@ def _steps(stage: Stage) -> int:
 
 def prompts_of(stage: Stage) -> int:
     """Return how many prompts a stage yields, or processes if it yields none; 1 if it has none."""
-    s, inputs = cast(Mapping[str, Any], stage.settings), stage.inputs
+    s, inputs = stage.settings, stage.inputs
     match stage.kind:
         case "prompts":
             return int(s["count"])
@@ -217,7 +217,7 @@ def finished_stages(store: Store) -> Iterator[tuple[Stage, float]]:
 
 def _work(stage: Stage) -> tuple[object, ...]:
     """Return what stages have in common whose time depends on their size alone."""
-    s = cast(Mapping[str, Any], stage.settings)
+    s = stage.settings
     named = ("algorithm", "benchmark", "judge", "reward_model", "engine")
     evolves = s.get("creator") is not None
     return (stage.kind, evolves, _policy(stage), *(str(s.get(name)) for name in named))
@@ -231,7 +231,7 @@ def _policy(stage: Stage) -> str | None:
 
 
 def _size(stage: Stage) -> float:
-    s = cast(Mapping[str, Any], stage.settings)
+    s = stage.settings
     if stage.kind == "online":
         return float(max(1, _steps(stage)))
     return float(max(1, prompts_of(stage)) * float(s.get("epochs", 1)) * int(s.get("n", 1)))

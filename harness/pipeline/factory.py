@@ -283,11 +283,11 @@ def reward_models_named(stages: Sequence[Stage]) -> list[str]:
     for stage in stages:
         s = stage.settings
         if stage.kind == "reward_model":
-            wrong = f"{100 * float(str(s['flipped'])):g}%"
+            wrong = f"{100 * s['flipped']:g}%"
             names.append(
                 f"trained from {s['policy']} in {s['steps']} steps on labels {wrong} of which are "
                 f"wrong ({stage.fingerprint[:12]})"
             )
         elif s.get("reward_model") is not None:
-            names.append(str(s["reward_model"]))
+            names.append(s["reward_model"])
     return sorted(set(names))

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -86,7 +86,7 @@ REWRITE_COUNTS = ("children", "dropped", "unusable", "repeated", "without_reward
 
 def online_stage(ctx: StageContext) -> None:
     if "last_step" in ctx.settings:
-        ctx.expect(cast(int, ctx.settings["last_step"]))
+        ctx.expect(ctx.settings["last_step"])
     if "numerics" in ctx.settings:
         launch(f"{__name__}:train_here", ctx, ctx.report, online=True)
     else:
@@ -95,7 +95,7 @@ def online_stage(ctx: StageContext) -> None:
 
 def train_here(ctx: StageContext, place: Placement) -> None:
     """Run this process's part of a segment; the first process draws, rewards and writes."""
-    s = cast(dict[str, Any], ctx.settings)
+    s = ctx.settings
     before = ctx.inputs.get("before")
     base = resolve(s["policy"])
     state = {} if before is None else json.loads((before / STREAM).read_text(encoding="utf-8"))
@@ -121,7 +121,7 @@ def train_here(ctx: StageContext, place: Placement) -> None:
         write_json(ctx.output / STREAM, source.stream.state() | {"costs": source.reported_costs})
 
 
-def _segment(s: dict[str, Any], done: int) -> Segment:
+def _segment(s: Mapping[str, Any], done: int) -> Segment:
     """Return the segment's steps; with a budget, an upper bound on what it can pay for."""
     if "budget" not in s:
         return Segment(s["first_step"], s["last_step"])
@@ -140,13 +140,13 @@ class StreamSource:
 
     def __init__(self, ctx: StageContext, hyper: OnlineAlgorithm, state: dict[str, Any]) -> None:
         """Start a segment where the previous one ended; `hyper` has the sampling settings."""
-        s = cast(dict[str, Any], ctx.settings)
+        s = ctx.settings
         online = s["online"]
         self.trained: Rows = []
         self.costs = dict.fromkeys(LEDGER, 0)
         self._s = s
         self._hyper = hyper
-        self._budget = cast(dict[str, Any] | None, s.get("budget"))
+        self._budget = s.get("budget")
         self._prompt_metrics = runtime_of(s["policy"]).prompt_metrics()
         self._reward_model = rewards_of(ctx, "one answer")
         self._ranker = rewards_of(ctx, "one answer", "ranker") if s["ranker"] else None
@@ -155,8 +155,7 @@ class StreamSource:
             # Otherwise a later pass would repeat the mini-batches of the first.
             rng = np.random.default_rng([s["seed"], s["pass"]])
             human = [human[i] for i in rng.permutation(len(human))]
-        creating = runtime_of(s["creator"]) if s["creator"] else None
-        evolver = creating.evolver(s) if creating else None
+        evolver = runtime_of(s["creator"]).evolver(s) if s["creator"] else None
         self._oracle: OracleValue | None = None
         if "probe" in ctx.inputs:  # the oracle values prompts instead of a metric
             right, shuffled = read_right(ctx.inputs["probe"]), online.get("shuffled", False)

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -84,10 +84,10 @@ def pairs_of(folder: Path) -> Rows:
 def prompts_stage(ctx: StageContext) -> Result:
     """Take a slice of the shuffled pool of new prompts, or a benchmark's first turns."""
     if "benchmark" in ctx.settings:
-        identity = str(ctx.settings["benchmark"])
+        identity = ctx.settings["benchmark"]
         items = runtime_of(identity).questions(identity)
         return [vars(Prompt(item.item_id, item.turn_1, "benchmark")) for item in items], None
-    human = runtime_of(str(ctx.settings["source"])).human_prompts(ctx.settings)
+    human = runtime_of(ctx.settings["source"]).human_prompts(ctx.settings)
     kind, source = ("m", "matched") if "matched" in ctx.settings else ("h", "human")
     prompts = [Prompt(f"{kind}{at:05d}", text, source) for at, text in human.items()]
     return [vars(prompt) for prompt in prompts], None
@@ -102,7 +102,7 @@ def select_stage(ctx: StageContext) -> Result:
     """
     prompts = {row["prompt_id"]: row for row in read_prompts(ctx.inputs["prompts"])}
     ids, rewards = read_rewards(ctx.inputs["rewards"])
-    s = cast(dict[str, Any], ctx.settings)
+    s = ctx.settings
     how = {name: s[name] for name in ("sampling", "too_few")}
     count = selected_count(len(ids), s["fraction"])
     creator = Parents(s["metric"], count, shuffled=s.get("shuffled", False), **how)
@@ -132,7 +132,7 @@ def select_stage(ctx: StageContext) -> Result:
 def evolve_stage(ctx: StageContext) -> Result:
     """Let the creator evolve the selected prompts."""
     chosen = to_prompts(read_prompts(ctx.inputs["selected"]))
-    s = cast(dict[str, Any], ctx.settings)
+    s = ctx.settings
     evolver = runtime_of(s["creator"]).evolver(s, progress_callback(ctx, "evolved"))
     result = evolve(
         chosen,
@@ -192,7 +192,7 @@ def pair_stage(ctx: StageContext) -> Result:
             "reward_rejected": float(rewards[i, worst]),
         }
         if "open_from" in ctx.settings:
-            longest = cast(int, ctx.settings["open_from"])
+            longest = ctx.settings["open_from"]
             row["chosen_open"] = answers[best]["n_tokens"] >= longest
             row["rejected_open"] = answers[worst]["n_tokens"] >= longest
         rows.append(row)
@@ -202,8 +202,7 @@ def pair_stage(ctx: StageContext) -> Result:
 @writes("pairs", pair_schema)
 def mix_stage(ctx: StageContext) -> Result:
     base, evolved = (pairs_of(ctx.inputs[name]) for name in ("base", "evolved"))
-    share = cast(float, ctx.settings["evolved_share"])
-    size = cast(int, ctx.settings["size"])
+    share, size = ctx.settings["evolved_share"], ctx.settings["size"]
     rows = mix(base, evolved, size, share, np.random.default_rng(ctx.seed))
     wanted = evolved_count(size, share)
     return rows, {"asked": wanted, "evolved": min(wanted, len(evolved))}
@@ -219,7 +218,7 @@ def join_stage(ctx: StageContext) -> Result:
 
 @writes("pairs", pair_schema)
 def repeat_stage(ctx: StageContext) -> Result:
-    size, rng = cast(int, ctx.settings["size"]), np.random.default_rng(ctx.seed)
+    size, rng = ctx.settings["size"], np.random.default_rng(ctx.seed)
     return repeated(pairs_of(ctx.inputs["pairs"]), size, rng), None
 
 
@@ -228,7 +227,7 @@ def generate_stage(ctx: StageContext) -> Result:
     prompts = read_prompts(ctx.inputs["prompts"])
     with answering(ctx) as ask:
         asked = [user(row["prompt"]) for row in prompts]
-        answers = ask(asked, n=cast(int, ctx.settings["n"]), seed=ctx.seed)
+        answers = ask(asked, n=ctx.settings["n"], seed=ctx.seed)
     rows = [
         {
             **{name: row[name] for name in PROMPT_SCHEMA.names},
@@ -287,8 +286,8 @@ def rewards_of(ctx: StageContext, reads: Reads, setting: str = "reward_model") -
 
     if setting in ctx.inputs:
         return CheckpointRewards(load_reward_model(ctx.inputs[setting] / "model", reads))
-    identity, dtype = str(ctx.settings[setting]), str(ctx.settings.get("dtype", "float32"))
-    return runtime_of(identity).rewards(identity, reads, dtype)
+    identity = ctx.settings[setting]
+    return runtime_of(identity).rewards(identity, reads, ctx.settings.get("dtype", "float32"))
 
 
 @writes("pairs", pair_schema)
@@ -311,7 +310,7 @@ def rewrite_stage(ctx: StageContext) -> Result:
         "reward_before": sum(before) / len(rows),
         "reward_after": sum(rewards) / len(rows),
     }
-    longest = cast(int, ctx.settings["max_new_tokens"])
+    longest = ctx.settings["max_new_tokens"]
     for row, answer, text, reward in zip(rows, answers, revised, rewards, strict=True):
         row |= {"chosen": text, "reward_chosen": reward}
         if answer and "chosen_open" in row:
@@ -324,7 +323,7 @@ def train_stage(ctx: StageContext) -> None:
 
     If ties are dropped and all pairs are ties, no step is taken: the policy stays as it was.
     """
-    s = cast(dict[str, Any], ctx.settings)
+    s = ctx.settings
     start = policy_folder(ctx)
     history: Rows = []
 
@@ -365,7 +364,7 @@ def answer_stage(ctx: StageContext) -> None:
     All policies of a seed sample each item with the same random numbers, so that differences
     between policies have less sampling noise (common random numbers).
     """
-    identity = str(ctx.settings["benchmark"])
+    identity = ctx.settings["benchmark"]
     runtime = runtime_of(identity)
     own_answering = runtime.own_answering(identity)
     if own_answering is not None:
@@ -427,26 +426,26 @@ def answer_seed(settings: Mapping[str, Json]) -> int:
     return int.from_bytes(hashlib.sha256(said.encode()).digest()[:4], "big") >> 1
 
 
-def temperature_of(setting: Json, category: str) -> float:
+def temperature_of(setting: float | Mapping[str, float], category: str) -> float:
     """Return a category's temperature; UserError if it is set only for other categories."""
     if not isinstance(setting, Mapping):
-        return cast(float, setting)
+        return setting
     if category not in setting:
         raise UserError(
             f"the profile gives no temperature for questions of the category `{category}`; add it "
             "to the benchmark's `temperature`"
         )
-    return cast(float, setting[category])
+    return setting[category]
 
 
 def judge_stage(ctx: StageContext) -> None:
     """Judge answers; writes `judgments.parquet`, `scores.parquet` and `summary.json`."""
-    runtime_of(str(ctx.settings["benchmark"])).judge(ctx)
+    runtime_of(ctx.settings["benchmark"]).judge(ctx)
 
 
 def rate_stage(ctx: StageContext) -> None:
     """Score prompts; writes `scores.parquet` and `summary.json`."""
-    runtime_of(str(ctx.settings["judge"])).rate(ctx)
+    runtime_of(ctx.settings["judge"]).rate(ctx)
 
 
 def user(text: str) -> list[dict[str, str]]:

@@ -104,7 +104,7 @@ class Stage:
 
     kind: str
     version: int
-    settings: Mapping[str, Json] = field(repr=False)
+    settings: Mapping[str, Any] = field(repr=False)
     inputs: Mapping[str, Stage] = field(repr=False)
     label: str = ""
     record: StageRecord = field(init=False, repr=False)
@@ -164,7 +164,7 @@ class StageContext:
         expect: Takes the last step that will be reported, for the progress display only.
     """
 
-    settings: Mapping[str, Json]
+    settings: Mapping[str, Any]
     inputs: Mapping[str, Path]
     output: Path
     seed: int
