@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from harness import project
 from harness.endpoint.budget import check_budget
 from harness.errors import HarnessError, UserError
-from harness.pipeline.runs import FigureRuns, TableRuns, plan_figure, plan_table, shown_seeds
+from harness.pipeline.runs import plan_figure, plan_table, shown_seeds
 from harness.project import work_dir
 from harness.registry import declared
 from harness.registry.documents import as_yaml, read_yaml
@@ -111,13 +112,10 @@ class Experiment(Request):
 
     def report(self, seeds: Seeds = None, on_note: Say = ignore) -> Reports:
         """Report what is in the store, without computing anything."""
-        if (figure := self.figure) is not None:
-
-            def plan(seeds: Sequence[int]) -> FigureRuns:
-                return plan_figure(figure, self.declared, self.profile, seeds)
-
+        if self.figure is not None:
+            plan = partial(plan_figure, self.figure, self.declared, self.profile)
             asked = self._asked(seeds)
-            asked = asked or seeds_shown(figure.id, shown_seeds(plan, self.store), on_note)
+            asked = asked or seeds_shown(self.id, shown_seeds(plan, self.store), on_note)
             return Reports(figure=assemble_figure(plan(asked), self.store))
         if not self.is_group:
             return Reports((self._stored(self.tables[0], seeds, on_note),))
@@ -194,10 +192,7 @@ class Experiment(Request):
 
     def _joined(self, found: Results, folder: Path) -> Results:
         """Return stored results together with the published ones in a folder."""
-
-        def plan(seeds: Sequence[int], rows: Sequence[str]) -> TableRuns:
-            return plan_table(found.table, self.profile, seeds, rows)
-
+        plan = partial(plan_table, found.table, self.profile)
         return joined(plan, found, folder, KnownControls(self.profile, self.store))
 
     def _publish_group(
