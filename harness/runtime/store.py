@@ -19,7 +19,7 @@ import shutil
 import stat
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -162,11 +162,9 @@ class Store:
                     found.append(name)
         return found
 
-    @contextmanager
-    def claim(self, fingerprint: str, *, wait: bool = False) -> Iterator[bool]:
-        """Claim a stage for the block, again if it is ours; yield whether that succeeded."""
-        with hold(self._lock(fingerprint), wait=wait, again=True) as mine:
-            yield mine
+    def claim(self, fingerprint: str, *, wait: bool = False) -> AbstractContextManager[bool]:
+        """Claim a stage for a block, again if it is ours; the block gets whether that succeeded."""
+        return hold(self._lock(fingerprint), wait=wait, again=True)
 
     def claimed(self, fingerprint: str) -> bool:
         with explained(f"looking who computes {fingerprint[:12]}", self.root):
