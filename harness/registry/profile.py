@@ -150,10 +150,9 @@ class BenchmarkSettings(Strict):
             raise ValueError("`columns` mixes scores of answers with scores of prompts")
         if not self.of_prompts and None in (self.temperature, self.top_p, self.max_new_tokens):
             raise ValueError("answers need `temperature`, `top_p` and `max_new_tokens`")
-        if isinstance(self.items, dict) and set(self.items) != columns:
-            raise ValueError("`items` by score must name each of the `columns`")
-        if isinstance(self.called, dict) and set(self.called) != columns:
-            raise ValueError("`called` by score must name each of the `columns`")
+        for name, by_score in (("items", self.items), ("called", self.called)):
+            if isinstance(by_score, dict) and set(by_score) != columns:
+                raise ValueError(f"`{name}` by score must name each of the `columns`")
         return self
 
     @property
