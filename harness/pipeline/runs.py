@@ -46,10 +46,6 @@ class TableRuns:
     study: RewardStudy | None = None
 
     @property
-    def id(self) -> str:
-        return self.table.id
-
-    @property
     def row_ids(self) -> list[str]:
         return [row.id for row in self.rows]
 
@@ -184,10 +180,6 @@ class FigureRuns:
     lacking: Mapping[str, str]
 
     @property
-    def id(self) -> str:
-        return self.figure.id
-
-    @property
     def row_ids(self) -> list[str]:
         return [ref for ref in self.figure.rows if ref not in self.lacking]
 
@@ -226,14 +218,14 @@ def plan_figure(
     for ref, (table, row) in places.items():
         if ref not in lacking:
             wanted.setdefault(table.id, []).append(row.id)
-    planned = [plan_table(tables[name], profile, seeds, rows) for name, rows in wanted.items()]
+    planned = {it: plan_table(tables[it], profile, seeds, rows) for it, rows in wanted.items()}
     own = benchmark_of(profile, figure.score) if isinstance(figure, RatingsFigure) else None
     asked: dict[tuple[str, int], set[str | None]] = {}
-    for key, run in (it for part in planned for it in part.runs.items()):
+    for key, run in (it for part in planned.values() for it in part.runs.items()):
         asked.setdefault(key, {own}).update(run.asked)
     parts = {
-        part.id: replace(part, runs={key: run.asking(asked[key]) for key, run in part.runs.items()})
-        for part in planned
+        name: replace(part, runs={key: run.asking(asked[key]) for key, run in part.runs.items()})
+        for name, part in planned.items()
     }
     return FigureRuns(figure, profile, tuple(seeds), places, parts, lacking)
 

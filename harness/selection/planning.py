@@ -129,7 +129,7 @@ def summary_of(experiment: Request) -> PlanSummary:
         rows=[] if group else parts[0].row_ids if figure is None else figure.row_ids,
         tables=[
             TableCounts(
-                table=it.id, rows=len(it.rows), runs=len(it.runs), **counts(Plan(it.targets))
+                table=it.table.id, rows=len(it.rows), runs=len(it.runs), **counts(Plan(it.targets))
             )
             for it in (parts if group else ())
         ],
