@@ -38,7 +38,7 @@ TrainingKinds = tuple[TrainingKind, ...]
 _PRINTED = re.compile(r"-?\d+(\.\d+)?")
 
 
-class PaperValue(RootModel[Annotated[str, Field(pattern=rf"^{_PRINTED.pattern}$")]], frozen=True):
+class PaperValue(RootModel[str], frozen=True):
     @field_validator("root", mode="before")
     @classmethod
     def _printed(cls, value: object) -> object:
