@@ -248,9 +248,7 @@ def select(
 
     `settings` override the profile's, as in `profile.training.dpo.beta=0.5`.
     """
-    wanted = parse_names(
-        rows if rows is None or isinstance(rows, str) else ",".join(map(str, rows))
-    )
+    wanted = parse_names(rows)
     asked = None if seeds is None else seeds_of(seeds)
     known: Mapping[str, Table] = declared.all_tables()
     figure, tables = None, tuple[Table, ...]()

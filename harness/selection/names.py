@@ -72,10 +72,11 @@ def seeds_of(seeds: str | int | Iterable[int]) -> tuple[int, ...]:
     return parse_seeds(",".join(map(str, numbers)))
 
 
-def parse_names(text: str | None) -> tuple[str, ...] | None:
-    """Split comma-separated names; None stays None."""
-    if text is None:
+def parse_names(given: str | Iterable[object] | None) -> tuple[str, ...] | None:
+    """Return names, given separated by commas or one by one; None stays None."""
+    if given is None:
         return None
+    text = given if isinstance(given, str) else ",".join(map(str, given))
     names = tuple(name.strip() for name in text.split(","))
     if not all(names):
         raise UserError(f"`{text}` has an empty name; write names as `a,b`")
