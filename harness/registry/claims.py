@@ -12,6 +12,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
@@ -120,8 +121,7 @@ class Trend(Measured):
 
     @cached_property
     def shown(self) -> tuple[Sum, ...]:
-        steps = zip(self.rows[1:], self.rows, strict=False)
-        return tuple(difference(row, before, self.column) for row, before in steps)
+        return tuple(difference(row, before, self.column) for before, row in pairwise(self.rows))
 
 
 class BestOf(Measured):
