@@ -29,7 +29,7 @@ from harness.errors import HarnessError
 from harness.foreign import in_a_line
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
-
+"""What settings are made of. A stage offers them as `Any`, since readers know each one's type."""
 
 _SCALARS = frozenset({type(None), bool, int, float, str})
 
