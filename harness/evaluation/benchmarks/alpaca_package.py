@@ -46,11 +46,6 @@ PUBLISHED_SHA256 = "97aeec3f1c7de6dee6fd31fe66f1702623f4614c3efe1c6fc5f4927cd5fd
 class _Seen(Exception):
     """Stops the annotator once its prompts are captured; not an error."""
 
-    def __init__(self, prompts: Sequence[str], settings: Mapping[str, Any]) -> None:
-        super().__init__()
-        self.prompts = tuple(prompts)
-        self.settings = dict(settings)
-
 
 def installed() -> bool:
     return importlib.util.find_spec("alpaca_eval") is not None
@@ -58,17 +53,15 @@ def installed() -> bool:
 
 def prompts_of(rows: Sequence[Record], judge: str, annotator: str) -> dict[str, ChatRequest]:
     """Map the annotator's prompts to their requests, given one record per pair of outputs."""
+    found: dict[str, ChatRequest] = {}
 
     def see(prompts: Sequence[str], **settings: Any) -> Any:
-        raise _Seen(prompts, settings)
+        found.update({prompt: _request(prompt, settings, judge) for prompt in prompts})
+        raise _Seen
 
-    with _quiet():
-        try:
-            _annotate(rows, annotator, see)
-        except _Seen as seen:
-            return {prompt: _request(prompt, seen.settings, judge) for prompt in seen.prompts}
-    # Equal outputs need no judge, so there may be no prompts.
-    return {}
+    with _quiet(), contextlib.suppress(_Seen):
+        _annotate(rows, annotator, see)
+    return found  # empty if all outputs are equal, which need no judge
 
 
 def preferences_of(
