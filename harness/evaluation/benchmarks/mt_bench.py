@@ -18,8 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-import numpy as np
-
 from harness.endpoint.request import ChatRequest, Message
 from harness.errors import UserError
 from harness.evaluation import files
@@ -33,7 +31,7 @@ from harness.evaluation.benchmark import (
     Rows,
     ids_of,
 )
-from harness.evaluation.scores import Evaluation, FloatArray, Judgment, ratio_values, tally
+from harness.evaluation.scores import Evaluation, Judgment, ratio_values, tally
 
 if TYPE_CHECKING:
     from harness.endpoint.client import ServedModel
@@ -226,13 +224,9 @@ def score_ratings(
     ratings: Sequence[Judgment], model: str, prompts: Sequence[str] | None = None
 ) -> Evaluation:
     """Score one model's ratings: `average`, `turn_1` and `turn_2`, from 1 to 10."""
-    order = tally(ratings, prompts).prompts
-    turns = {t: tally((it for it in ratings if it.number == t), order) for t in TURNS}
-    total, weight = (
-        np.stack([np.asarray(getattr(found, part)) for found in turns.values()], axis=1)
-        for part in ("total", "weight")
-    )
-    values: dict[str, FloatArray] = {"average": ratio_values(total.sum(axis=1), weight.sum(axis=1))}
+    both = tally(ratings, prompts)
+    turns = {t: tally((it for it in ratings if it.number == t), both.prompts) for t in TURNS}
+    values = {"average": ratio_values(both.total, both.weight)}
     notes = {}
     for turn, found in turns.items():
         if found.n:
@@ -244,9 +238,9 @@ def score_ratings(
         benchmark=MtBench.name,
         model=model,
         scores={c: float(values[c].mean()) if c in values else None for c in columns},
-        n=int(weight.any(axis=1).sum()),
+        n=both.n,
         n_missing=sum(found.missing for found in turns.values()),
-        prompts=order,
+        prompts=both.prompts,
         values=values,
         notes=notes,
     )
