@@ -72,10 +72,10 @@ class EndpointGenerator:
     served: ServedModel
     refused: int = 0
 
-    def write(self, messages: Sequence[Message], sample: int, label: str) -> Written:
+    def write(self, message: str, sample: int, label: str) -> Written:
         """Return the model's text; another `sample` draws another text."""
-        served = self.served
-        request = ChatRequest(label, served.model, tuple(messages), served.settings, sample)
+        served, asked = self.served, (Message("user", message),)
+        request = ChatRequest(label, served.model, asked, served.settings, sample)
         try:
             reply = served.client.ask(request)
         except UnansweredError as error:
@@ -85,8 +85,8 @@ class EndpointGenerator:
             if refuses_all or not error.refused:
                 raise
             return Written("", REFUSED)
-        finish, message = reply.choice.get("finish_reason"), reply.choice.get("message") or {}
-        if finish == "content_filter" or message.get("refusal"):
+        finish = reply.choice.get("finish_reason")
+        if finish == "content_filter" or (reply.choice.get("message") or {}).get("refusal"):
             return Written(reply.text, REFUSED)
         return Written(reply.text, CUT if finish == "length" else None)
 
@@ -114,16 +114,13 @@ class ModelCreator:
         operators = sorted(self.messages)  # an order independent of the file's
         operator = operators[int(rng.integers(len(operators)))]
         sample = int(rng.integers(SAMPLES))
-        message = Message("user", self.messages[operator].replace(PROMPT, prompt))
-        written = self.generator.write([message], sample, f"a rewrite by {operator}")
+        template = self.messages[operator]
+        message = template.replace(PROMPT, prompt)
+        written = self.generator.write(message, sample, f"a rewrite by {operator}")
         marked = _REWRITE.findall(written.text)
         text = _unquoted(marked[-1].strip(), prompt) if marked else ""
-        reason = written.reason
-        if reason is None and not marked:
-            reason = UNMARKED
-        elif reason is None:
-            told = self.messages[operator].replace(PROMPT, "\n")
-            reason = why_unusable(text, prompt, (told,))
+        told = (template.replace(PROMPT, "\n"),)
+        reason = written.reason or (why_unusable(text, prompt, told) if marked else UNMARKED)
         return Rewrite(None if reason else text, operator, reason, written.text)
 
 
@@ -139,7 +136,7 @@ def _unquoted(text: str, parent: str) -> str:
 def replied(generator: EndpointGenerator, message: str, rng: np.random.Generator) -> str:
     """Return a model's reply to a message from a plug-in's evolving method."""
     sample = int(rng.integers(SAMPLES))
-    written = generator.write([Message("user", message)], sample, "a rewrite by a plug-in")
+    written = generator.write(message, sample, "a rewrite by a plug-in")
     if written.reason is not None:
         raise NoReplyError(written.reason)
     return written.text

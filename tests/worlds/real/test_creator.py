@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.endpoint.request import Message
 from harness.eva.evolving import Evolution, EvolveOne, Prompt, evolve
 from harness.worlds.real.creator import (
     CUT,
@@ -36,13 +35,11 @@ class Writer(EndpointGenerator):
         self._write = write
         self._guard = threading.Lock()
         self.asked: list[tuple[str, int]] = []
-        self.messages: list[Sequence[Message]] = []
 
-    def write(self, messages: Sequence[Message], sample: int, label: str) -> Written:
+    def write(self, message: str, sample: int, label: str) -> Written:
         with self._guard:
-            self.asked.append((messages[-1].content, sample))
-            self.messages.append(messages)
-        said = self._write(messages[-1].content, sample)
+            self.asked.append((message, sample))
+        said = self._write(message, sample)
         return said if isinstance(said, Written) else Written(marked(said))
 
 
@@ -72,7 +69,7 @@ def test_a_prompt_is_put_in_as_it_is(prompt: str) -> None:
         writer = Writer(lambda message, sample: GOOD)
         creator = ModelCreator(writer, {"new": "[{prompt}]"})
         rewrite = creator.rewrite(text, np.random.default_rng(0))
-        assert writer.messages == [[Message("user", f"[{text}]")]]
+        assert [message for message, _ in writer.asked] == [f"[{text}]"]
         assert (rewrite.method, rewrite.written) == ("new", marked(GOOD))
 
 

@@ -54,6 +54,7 @@ def test_unusable_rewrites_are_counted_by_reason_and_only_usable_ones_kept(tmp_p
     for body in server.bodies:
         assert body.items() >= {"model": "writer", **SAMPLING}.items()
         (message,) = body["messages"]
+        assert message["role"] == "user"
         assert message["content"].partition(":")[0] in TOLD
 
 
