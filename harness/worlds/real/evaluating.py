@@ -281,11 +281,9 @@ def _asked(judge: ServedModel, comparisons: list[Annotation], done: Done) -> tup
 
     items = [(one, swapped) for one in comparisons for swapped in (False, True)]
     shares = [outcome.result for outcome in work_through(items, verdict, judge, done)]
-    plugin = JUDGES.identity(judge.model).get("plugin")
-    identity = judge.model
-    if plugin is not None:
-        identity = f"{identity}@{plugin['name']}-{plugin['version']}"
-    return identity, list(zip(shares[::2], shares[1::2], strict=True))
+    added = JUDGES.added(judge.model)
+    own = judge.model if added is None else f"{judge.model}@{added.plugin}-{added.version}"
+    return own, list(zip(shares[::2], shares[1::2], strict=True))
 
 
 def verdict_of(reply: str) -> float | None:
