@@ -114,7 +114,7 @@ class Segment:
 
 @dataclass(frozen=True)
 class OnlineSetup:
-    """The inputs from which an algorithm builds its trainer; `prompts` is the number per step."""
+    """The inputs from which an algorithm builds its trainer."""
 
     policy: Path
     reference: Path
@@ -122,7 +122,6 @@ class OnlineSetup:
     arguments: dict[str, Any]
     steps: Steps
     place: Placement
-    prompts: int
 
     def load(self) -> Any:
         """Load the policy; call this after creating TRL's arguments, which set up sharding."""
@@ -134,7 +133,7 @@ class OnlineSetup:
     def trainer(self, kind: Callable[..., Any], args: Any, model: Any = None, **more: Any) -> Any:
         """Return a TRL trainer for `model`, or for a newly loaded policy."""
         # The dataset only drives the trainer's steps; its prompts are replaced.
-        clock = [{"prompt": [{"role": "user", "content": ""}]}] * self.prompts
+        clock = [{"prompt": [{"role": "user", "content": ""}]}] * self.steps.algorithm.minibatch
         return kind(
             model=self.load() if model is None else model,
             args=args,
@@ -175,17 +174,17 @@ class Steps:
     """The loss-independent part of every step, called by each process's trainer."""
 
     def __init__(
-        self, source: StepPrompts | None, segment: Segment, seed: int, *, blocks: bool
+        self, source: StepPrompts | None, algorithm: OnlineAlgorithm, segment: Segment, seed: int
     ) -> None:
         """Begin a segment; `source` is None in all processes but the first."""
+        self.algorithm = algorithm
+        self.segment = segment
         self.metrics: Metrics = {}
         self.length = 0.0
         self.spent = False
         self._source = source
         self._seed = seed
-        self._blocks = blocks
         self._step = segment.first - 1
-        self._budgeted = segment.budgeted
         self._prompts = 0
         self._answers: Sequence[Sequence[Sequence[int]]] | None = None
 
@@ -225,7 +224,7 @@ class Steps:
         def rewarded(source: StepPrompts) -> tuple[list[float], bool]:
             rewards = self._rewards(source, *zip(*rows, strict=True))
             self.metrics = source.finish(self._policy)
-            return rewards, self._budgeted and source.spent
+            return rewards, self.segment.budgeted and source.spent
 
         rewards, self.spent = self._decided(rewarded)
         return distributed.local_shard(rewards)
@@ -264,7 +263,7 @@ class Steps:
     def _order(self, rows: int) -> NDArray[np.int64]:
         """Return the P x N indices of each prompt's rollouts among the rows of all processes."""
         order: NDArray[np.int64] = np.arange(rows)
-        if self._blocks:  # blocks of each process's own prompts
+        if self.algorithm.blocks:  # blocks of each process's own prompts
             here = self._prompts // distributed.process_count()
             order = order.reshape(distributed.process_count(), -1, here).transpose(0, 2, 1)
         return order.reshape(self._prompts, -1)
@@ -279,11 +278,9 @@ class InSegment:
     """Mixin, listed before a TRL trainer, that continues the run's learning rate schedule."""
 
     steps: Steps
-    segment: Segment
-    hyper: OnlineAlgorithm
 
     def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
-        h, before = self.hyper, self.segment.first - 1
+        h, before = self.steps.algorithm, self.steps.segment.first - 1
         idle = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
         whole = get_scheduler(h.schedule, idle, h.warmup_steps, h.schedule_steps)
         shape = whole.lr_lambdas[0]
@@ -310,13 +307,13 @@ def train_segment(
     """Train one segment and write its policy and optimizer; every process calls this."""
     with quiet(), tempfile.TemporaryDirectory() as scratch:
         tokenizer = load_tokenizer(policy)
-        steps = Steps(source, segment, seed, blocks=algorithm.blocks)
+        steps = Steps(source, algorithm, segment, seed)
         arguments = algorithm.arguments(segment, place.arguments(scratch))
         trainer = algorithm.trainer(
-            OnlineSetup(policy, reference, tokenizer, arguments, steps, place, algorithm.minibatch)
+            OnlineSetup(policy, reference, tokenizer, arguments, steps, place)
         )
-        trainer.steps, trainer.segment, trainer.hyper = steps, segment, algorithm
-        trainer.add_callback(_SegmentRecorder(on_log, steps, segment, algorithm.beta))
+        trainer.steps = steps
+        trainer.add_callback(_SegmentRecorder(on_log, steps))
         if optimizer_state is not None:
             trainer.add_callback(GivenOptimizer(trainer, optimizer_state))
         trainer.remove_callback(PrinterCallback)
@@ -345,9 +342,8 @@ log-ratio to the reference per token, over the step's rollouts."""
 
 
 class _SegmentRecorder(Recorder):
-    def __init__(self, on_log: OnLog, steps: Steps, segment: Segment, beta: float) -> None:
-        super().__init__(on_log, before=segment.first - 1)
-        self._beta = beta
+    def __init__(self, on_log: OnLog, steps: Steps) -> None:
+        super().__init__(on_log, before=steps.segment.first - 1)
         self._steps = steps
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -359,5 +355,5 @@ class _SegmentRecorder(Recorder):
             # TRL's own KL for online DPO counts padding. Its implicit rewards do not: they are beta
             # times a rollout's log-ratio, and every rollout is either chosen or rejected.
             both = float(logs["rewards/chosen"]) + float(logs["rewards/rejected"])
-            logged["kl"] = both / (2 * self._beta * self._steps.length)
+            logged["kl"] = both / (2 * self._steps.algorithm.beta * self._steps.length)
         return logged | self._steps.metrics
