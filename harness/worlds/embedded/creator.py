@@ -27,7 +27,7 @@ from harness.errors import HarnessError
 from harness.eva.evolving import Rewrite
 from harness.registry.recipe import Reach
 from harness.worlds.embedded import language as lang
-from harness.worlds.embedded.language import Items, Operation, Task
+from harness.worlds.embedded.language import Operation, Task
 from harness.worlds.embedded.texts import POPULARITY, RANKED, TOPIC_OF, TOPICS, topic_of
 
 KNOWN_EACH = 15  # names of each operation in the creator's vocabulary
@@ -74,7 +74,7 @@ def _one_more(
 ) -> Task:
     """Add a name to a task, at `place` or the end, or an item if it already has `GROWN` names."""
     if len(task.names) >= GROWN:
-        return Task(_with_an_item_more(task, rng), task.names)
+        return _concretizing(task, reach, rng)
     at = len(task.names) if place is None else place
     name = draw_name(task, reach, topic_of(task), rng, among)
     return Task(task.items, (*task.names[:at], name, *task.names[at:]))
@@ -90,12 +90,9 @@ def _deepening(task: Task, reach: Reach, rng: random.Random) -> Task:
 
 
 def _concretizing(task: Task, reach: Reach, rng: random.Random) -> Task:
-    return Task(_with_an_item_more(task, rng), task.names)
-
-
-def _with_an_item_more(task: Task, rng: random.Random) -> Items:
     items = task.items or ()
-    return (*items, rng.choice(lang.ITEMS)) if len(items) < LONGEST_LIST else items
+    longer = (*items, rng.choice(lang.ITEMS)) if len(items) < LONGEST_LIST else items
+    return Task(longer, task.names)
 
 
 def _reasoning(task: Task, reach: Reach, rng: random.Random) -> Task:

@@ -201,18 +201,12 @@ def why_unusable(text: str, parent: str, _told: object = ()) -> str | None:
     """Return why a rewrite is unusable, or None: it must be another prompt that can be checked."""
     if text == parent:
         return "unchanged"
-    return None if _is_of_training(text) else "unreadable"
+    task = read(text)
+    if task is None or task.subject not in subjects_of("training"):
+        return "unreadable"
+    return None if all(kind in SEEN for kind in task.kinds) else "unreadable"
 
 
 def _judged(text: str, parent: str, method: str) -> Rewrite:
     reason = why_unusable(text, parent)
     return Rewrite(None, method, reason, text) if reason else Rewrite(text, method)
-
-
-def _is_of_training(text: str) -> bool:
-    task = read(text)
-    return (
-        task is not None
-        and task.subject in subjects_of("training")
-        and all(kind in SEEN for kind in task.kinds)
-    )
