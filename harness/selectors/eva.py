@@ -87,8 +87,7 @@ class Parents(Selector):
         return ctx.rng.permutation(values) if self.shuffled else values
 
     def spawn(self, pool: Pool, kept: Sequence[Group], ctx: Context) -> list[tuple[Prompt, int]]:
-        how = (self.count, self.sampling, ctx.rng, self.too_few)
-        chosen = select(self.chances(kept), *how)
+        chosen = select(self.chances(kept), self.count, self.sampling, ctx.rng, self.too_few)
         return [(kept[i].prompt, ctx.n_new) for i in chosen]
 
     def values(self, prompts: Sequence[Prompt], rolled: Callable[[], Sequence[Group]]) -> Floats:

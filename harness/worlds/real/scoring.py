@@ -248,5 +248,5 @@ def _asked(
         for name, (values, _) in found.items()
         for row, value in zip(prompts, values, strict=True)
     ]
-    said = {"judge": model, "n": len(prompts), "missing": missing}
-    return asked, {**said, "cost": cost_of([scorer.client])}
+    cost = cost_of([scorer.client])
+    return asked, {"judge": model, "n": len(prompts), "missing": missing, "cost": cost}
