@@ -67,7 +67,6 @@ from harness.registry.schema import RowKind
 from harness.registry.training import OnlineTraining
 from harness.runtime.stage import Json, Stage
 from harness.selectors.eva import StreamSettings
-from harness.selectors.selector import Sizes
 
 
 class Unfit(UserError):
@@ -430,9 +429,9 @@ def _marks(
     assert league is not None
     count, rest = divmod(online.size * x, league.visits)
     whole = whole_budget(online, hyper, x, league.budget)
-    sizes = Sizes(online.minibatch, count, online.n_new if league.grows else 0)
+    n_new = online.n_new if league.grows else 0
     try:
-        SELECTORS.load(league.selector).made(dict(league.options), sizes)
+        SELECTORS.load(league.selector).made(dict(league.options), online.minibatch, count, n_new)
     except (TypeError, KeyError, ValueError) as error:
         said = " ".join(str(error).split())
         raise UserError(

@@ -28,7 +28,7 @@ from harness.registry.recipe import BUFFER_RULES
 from harness.runtime.stage import StageContext
 from harness.selectors.eva import StreamSettings, eva_stream
 from harness.selectors.screening import Ranked
-from harness.selectors.selector import Group, Phase, Pool, Selector, Shuffled, Sizes
+from harness.selectors.selector import Group, Phase, Pool, Selector, Shuffled
 from harness.selectors.stream import MiniBatch, PromptStream, StepResult
 from harness.training.distributed import SharedPolicy, is_first
 from harness.training.launch import launch
@@ -185,8 +185,8 @@ class StreamSource:
         n_new = online["n_new"] if evolver else 0
         if "selector_plugin" in self._s:
             SELECTORS.check(league["selector"], self._s["selector_plugin"])
-        sizes = Sizes(online["minibatch"], len(human), n_new)
-        chosen: Selector = SELECTORS.load(league["selector"]).made(league["options"], sizes)
+        kind: type[Selector] = SELECTORS.load(league["selector"])
+        chosen = kind.made(league["options"], online["minibatch"], len(human), n_new)
         if self._oracle is not None:
             chosen = Ranked(self._oracle)
         elif online.get("shuffled"):

@@ -55,7 +55,6 @@ from harness.selectors.selector import (
     Pool,
     Proposal,
     Selector,
-    Sizes,
     View,
     best,
 )
@@ -184,17 +183,17 @@ class Eva(Parents):
         self.returns = returns
 
     @classmethod
-    def made(cls, options: Mapping[str, Any], sizes: Sizes) -> Eva:
+    def made(cls, options: Mapping[str, Any], minibatch: int, pool: int, n_new: int) -> Eva:
         """Return eva for a league: the pool is D, and the buffer has the same capacity."""
         for name in ("buffer", "minibatch", "n_new", "n_new_bootstrap"):
             if name in options:
                 raise ValueError(f"`{name}` is the league's, the same for every selector")
-        chosen: dict[str, Any] = {"buffer": 1.0, "minibatch": sizes.minibatch, **options}
-        if sizes.n_new:
-            chosen |= {"n_new": sizes.n_new, "n_new_bootstrap": max(1, sizes.n_new // 2)}
+        chosen: dict[str, Any] = {"buffer": 1.0, "minibatch": minibatch, **options}
+        if n_new:
+            chosen |= {"n_new": n_new, "n_new_bootstrap": max(1, n_new // 2)}
         else:
             chosen.setdefault("warm_up", 0.25)
-        return cls(StreamSettings(**chosen, x=sizes.pool), returns=not sizes.n_new)
+        return cls(StreamSettings(**chosen, x=pool), returns=not n_new)
 
     def propose(self, pool: Pool, k: int, ctx: Context) -> Proposal:
         s = self.settings

@@ -188,15 +188,6 @@ class Pool:
 
 
 @dataclass(frozen=True)
-class Sizes:
-    """Number of prompts per mini-batch and in the human pool, and rewrites per evolved prompt."""
-
-    minibatch: int
-    pool: int
-    n_new: int
-
-
-@dataclass(frozen=True)
 class Context:
     """The information and services available to a selector in each call.
 
@@ -233,8 +224,11 @@ class Selector:
     opens: str = "pool"
 
     @classmethod
-    def made(cls, options: Mapping[str, Any], sizes: Sizes) -> Selector:
-        """Return a selector with a recipe's options; most ignore `sizes`."""
+    def made(cls, options: Mapping[str, Any], minibatch: int, pool: int, n_new: int) -> Selector:
+        """Return a selector with a recipe's options; most ignore the sizes.
+
+        They are the prompts per mini-batch and in the human pool, and the rewrites per prompt.
+        """
         return cls(**options)
 
     def propose(self, pool: Pool, k: int, ctx: Context) -> Proposal:

@@ -38,7 +38,6 @@ from harness.selectors.selector import (
     Pool,
     Selector,
     Shuffled,
-    Sizes,
     View,
 )
 from harness.selectors.stream import PromptStream
@@ -354,7 +353,7 @@ class Writer:
 
 def streamed(name: str, seed: int = 0, *, n_new: int = 0, shuffled: bool = False) -> PromptStream:
     pool = Pool(prompts(24), 24)
-    chosen: Selector = SELECTORS.load(name).made({}, Sizes(4, 24, n_new))
+    chosen: Selector = SELECTORS.load(name).made({}, 4, 24, n_new)
     chosen = Shuffled(chosen) if shuffled else chosen
     bound = partial(evolve, creator=Writer(), retries=0, chained=False) if n_new else None
 
