@@ -90,6 +90,7 @@ def _count_lettered(pattern: str) -> Callable[[str], int]:
 _bullet = re.compile(r"^[ \t]*([*•-])[ \t]+\S", re.MULTILINE)
 _figures = re.compile(r"\d+(?:[.,]\d+)*")
 _list_number = re.compile(r"^[ \t]*(\d{1,3})[.)](?=[ \t]+\S)", re.MULTILINE)
+_section = re.compile(r"^[ \t#*]*Section (\d{1,3})\b", re.MULTILINE)
 _placeholders = _count_lettered(r"\[([^\[\]\n]*)\]")
 _highlights = _count(r"(?<!\*)\*\*?[^\s*](?:[^*\n]*[^\s*])?\*\*?(?!\*)")
 _hashtags = _count(r"(?<!\w)#[^\W\d_]\w*")
@@ -99,19 +100,14 @@ _ps = re.compile(r"^[ \t*_#>]*P\. ?S\.", re.MULTILINE)
 _sentence_ends = _count(r"(?<![.!?])[.!?]++(?=[\"'”’)\]*]*(?:\s|$))")
 
 
-def _numbers(text: str) -> list[int]:
-    """Return the numbers that begin lines as `1.` or `1)`, in order."""
-    return [int(number) for number in _list_number.findall(text)]
-
-
 def _sentences(text: str) -> int:
     """Return how many sentences end; the point of a list's number ends none."""
     return _sentence_ends(_list_number.sub("", text))
 
 
-def _sections(text: str, n: Value) -> bool:
-    found = re.findall(r"^[ \t#*]*Section (\d{1,3})\b", text, re.MULTILINE)
-    return [int(number) for number in found] == list(range(1, int(n or 0) + 1))
+def _counts_up(number: re.Pattern[str]) -> Callable[[str, Value], bool]:
+    """Return a check that the numbers in a text are 1, 2 and so on to the value."""
+    return lambda text, n: [*map(int, number.findall(text))] == [*range(1, int(n or 0) + 1)]
 
 
 def _parts(text: str, n: Value) -> bool:
@@ -209,7 +205,7 @@ _ALL = (
     Kind("sections", "layout",
          ('Write {} section{s}, each beginning with "Section" and its number.',
           'Split it into {} part{s}, headed "Section 1" and so on.'),
-         _sections, (1, 2, 3), graded=True, slot="layout"),
+         _counts_up(_section), (1, 2, 3), graded=True, slot="layout"),
     Kind("paragraphs", "layout",
          ("Write exactly {} paragraphs separated by ***",
           "Use {} paragraphs with *** between them."),
@@ -221,8 +217,7 @@ _ALL = (
     Kind("numbered", "layout",
          ("Write a numbered list with exactly {} entries.",
           "Give it as a list numbered from 1 to {}."),
-         lambda text, n: _numbers(text) == list(range(1, int(n or 0) + 1)), (2, 3, 4, 5),
-         graded=True, slot="layout", new=True),
+         _counts_up(_list_number), (2, 3, 4, 5), graded=True, slot="layout", new=True),
     Kind("hashtags", "marks",
          ("Add at least {} hashtag{s}, such as #this.", "Use {} or more hashtags, such as #this."),
          lambda text, n: _hashtags(text) >= int(n or 0), (1, 2, 3), graded=True, new=True),
