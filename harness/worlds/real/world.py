@@ -74,10 +74,9 @@ class HubPrompts(Prompts):
 
 def creator_settings(profile: Profile, method: str) -> Settings:
     """Return the model at an endpoint with its sampling and messages, or the plug-in."""
-    model, own = profile.creator, CREATORS.added(method)
+    model, own, plugin = profile.creator, CREATORS.added(method), plugin_settings(method)
     if own is not None and not own.options["asks"]:
-        said: Settings = {"creator": f"plugin/{method}", "rules": RULES_VERSION}
-        return {**said, **plugin_settings(method)}
+        return {"creator": f"plugin/{method}", "rules": RULES_VERSION, **plugin}
     _refuse_embedded(profile, "creator.source", model.source)
     rewriting: Settings = {
         "model": model.source,
@@ -86,8 +85,7 @@ def creator_settings(profile: Profile, method: str) -> Settings:
         **_served_as(profile, "creator", model.source),
     }
     if own is not None:
-        said = {"creator": f"{model.source}/{method}", "rewriting": rewriting}
-        return {**said, **plugin_settings(method)}
+        return {"creator": f"{model.source}/{method}", "rewriting": rewriting, **plugin}
     templates = creator.load_method(method)
     digest = fingerprint_of(templates, "templates")
     return {
