@@ -58,10 +58,9 @@ class Kind:
 
     def near(self, value: Value) -> tuple[Value, ...]:
         """Return the values next to one: both neighbors if graded, else all others."""
-        if not self.graded:
-            return tuple(other for other in self.values if other != value)
-        at = self.values.index(value)
-        return self.values[max(0, at - 1) : at] + self.values[at + 1 : at + 2]
+        if self.graded:
+            return self.easier(value) + self.harder(value)
+        return tuple(other for other in self.values if other != value)
 
     def harder(self, value: Value) -> tuple[Value, ...]:
         return self.values[self.values.index(value) + 1 :][:1] if self.graded else ()
