@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from statistics import fmean
 from typing import Any
 
@@ -209,9 +209,7 @@ def quality(prompt: str) -> float:
     task = parse(prompt)
     if task is None or task.items is None:
         return 1.0
-    steps = [task.items]
-    for operation in task.operations:
-        steps.append(operation.apply(steps[-1]))
+    steps = list(accumulate(task.operations, lambda s, o: o.apply(s), initial=task.items))
     return 2.0 + sum(
         (
             all(before != after for before, after in pairwise(steps)),
