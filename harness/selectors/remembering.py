@@ -109,7 +109,7 @@ class CurES(_Believing):
         rho = np.exp(sigma / self._tau)
         size = min(max(1, round(self._distinct * k)), len(waiting))
         drawn = ctx.rng.choice(len(waiting), size=size, replace=False, p=rho / rho.sum())
-        quotas = shared_out(k, sigma[drawn])
+        quotas = apportioned(k, sigma[drawn])
         prompts = [waiting[i] for i, times in zip(drawn, quotas, strict=True) for _ in range(times)]
         return Proposal(tuple(prompts))
 
@@ -121,7 +121,7 @@ def _sigma(rates: Floats) -> Floats:
     return np.asarray(np.sqrt(rates * (1 - rates)))
 
 
-def shared_out(count: int, weights: Floats) -> list[int]:
+def apportioned(count: int, weights: Floats) -> list[int]:
     """Apportion a count by weights, at least one each, by the largest-remainder method."""
     shares = (count - len(weights)) * weights / weights.sum()
     whole = np.floor(shares).astype(int)

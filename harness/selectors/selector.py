@@ -43,7 +43,7 @@ Eviction = Literal["oldest", "least_informative"]
 Seen = Literal["raw", "beat", "rank"]
 """How a selector sees rewards."""
 
-LATELY = 2048
+RECENT = 2048
 """Number of recent rewards that a view remembers."""
 
 
@@ -52,26 +52,26 @@ class View:
 
     def __init__(self, seen: Seen = "raw") -> None:
         self.seen = seen
-        self.lately: deque[float] = deque(maxlen=LATELY)
+        self.recent: deque[float] = deque(maxlen=RECENT)
 
     def take(self, rewards: ArrayLike) -> None:
         """Record rewards; do so exactly once, before viewing them."""
         if self.seen != "raw":
-            self.lately.extend(np.asarray(rewards, dtype=float).ravel().tolist())
+            self.recent.extend(np.asarray(rewards, dtype=float).ravel().tolist())
 
     def __call__(self, rewards: ArrayLike) -> Floats:
         """Return transformed rewards of the same shape."""
         array = np.asarray(rewards, dtype=float)
         if self.seen == "raw":
             return array
-        lately = np.sort(np.array(self.lately))
+        recent = np.sort(np.array(self.recent))
         if self.seen == "beat":
-            middle = np.median(lately)
+            middle = np.median(recent)
             # Where most rewards are the largest, as by rule, only the largest are successes.
-            tied = lately[0] < middle == lately[-1]
+            tied = recent[0] < middle == recent[-1]
             return np.asarray(array >= middle if tied else array > middle, dtype=float)
-        below = np.searchsorted(lately, array, "left") + np.searchsorted(lately, array, "right")
-        return np.asarray(below / (2 * len(lately)))
+        below = np.searchsorted(recent, array, "left") + np.searchsorted(recent, array, "right")
+        return np.asarray(below / (2 * len(recent)))
 
 
 @dataclass(frozen=True)

@@ -152,7 +152,7 @@ class PromptStream:
         ]
         state = {"step": self.step, "used": self.pool.used, "phase": self.phase, "buffer": entries}
         # Only if not empty: eva's stream keeps all its state in the pool.
-        own = {"selector": self.selector.state_dict(), "seen": list(self.view.lately)}
+        own = {"selector": self.selector.state_dict(), "seen": list(self.view.recent)}
         return state | {name: value for name, value in own.items() if value}
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -167,7 +167,7 @@ class PromptStream:
             for row in state["buffer"]
         ]
         self.selector.load_state_dict(state.get("selector", {}))
-        self.view.lately.extend(state.get("seen", ()))
+        self.view.recent.extend(state.get("seen", ()))
         self._open = None
 
     def _asked(

@@ -223,9 +223,9 @@ def save_policy(
     folder: Path,
     place: Placement,
     *,
-    to_go_on: bool = False,
+    resumable: bool = False,
 ) -> None:
-    """Save the policy trained from checkpoint `start`; `to_go_on` keeps full float32 precision."""
+    """Save the policy trained from checkpoint `start`; `resumable` keeps full float32 precision."""
     weights = get_model_state_dict(trainer.model_wrapped, options=FULL_STATE)
     if is_first():
         policy = load_model(start)
@@ -238,7 +238,7 @@ def save_policy(
             with tempfile.TemporaryDirectory() as scratch:
                 adapted.save_pretrained(scratch, state_dict=weights)
                 policy = PeftModel.from_pretrained(policy, scratch).merge_and_unload()
-        policy.to(DTYPES["float32" if to_go_on else place.dtype]).save_pretrained(folder)
+        policy.to(DTYPES["float32" if resumable else place.dtype]).save_pretrained(folder)
         tokenizer.save_pretrained(folder)
     trainer.accelerator.wait_for_everyone()
 

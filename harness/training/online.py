@@ -324,7 +324,7 @@ def train_segment(
             steps.attach(Checkpoint(trainer.model, tokenizer))
         with fast_training(trainer.model, place.attention):
             trainer.train()
-        save_policy(trainer, tokenizer, policy, out_dir / "model", place, to_go_on=True)
+        save_policy(trainer, tokenizer, policy, out_dir / "model", place, resumable=True)
         save_optimizer(trainer, out_dir / OPTIMIZER)
 
 

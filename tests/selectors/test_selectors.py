@@ -26,8 +26,8 @@ from harness.selectors.remembering import (
     AdaRFT,
     CurES,
     MoPPS,
+    apportioned,
     category,
-    shared_out,
 )
 from harness.selectors.screening import DAPO, GRESO, LILO, SFL, SPEED, Band, Ranked, Uniform
 from harness.selectors.selector import (
@@ -98,7 +98,7 @@ def test_to_beat_is_to_lie_above_the_median_of_what_was_seen() -> None:
     view = View("beat")
     view.take([[1, 2], [3, 10]])
     assert view([[2.0, 2.5], [2.6, 10.0]]).tolist() == [[0, 0], [1, 1]]
-    assert View().lately.maxlen == 2048
+    assert View().recent.maxlen == 2048
     assert View("raw")([3.0]).tolist() == [3.0]
 
 
@@ -265,8 +265,8 @@ def test_pcl_moves_its_head_towards_the_mean_and_takes_the_nearest() -> None:
 
 def test_cures_shares_rollouts_out_in_proportion() -> None:
     """Six over weights 3 and 1: one each, and four more as 3 and 1."""
-    assert shared_out(6, np.array([3.0, 1.0])) == [4, 2]
-    assert shared_out(4, np.array([1.0, 1.0, 1.0])) == [2, 1, 1]
+    assert apportioned(6, np.array([3.0, 1.0])) == [4, 2]
+    assert apportioned(4, np.array([1.0, 1.0, 1.0])) == [2, 1, 1]
 
 
 def test_cures_probes_every_period_and_draws_by_the_exponential() -> None:

@@ -59,7 +59,7 @@ def segment(start: Path, before: Path | None, folder: Path, trainer: Any) -> Non
         GivenOptimizer(trainer, before / "optimizer").on_train_begin(None, None, None)
     step(trainer, 2)
     save_optimizer(trainer, folder / "optimizer")
-    save_policy(trainer, load_tokenizer(start), start, folder, PLAIN, to_go_on=True)
+    save_policy(trainer, load_tokenizer(start), start, folder, PLAIN, resumable=True)
 
 
 def in_two_processes(*segments: tuple[Path, Path | None, Path]) -> None:
@@ -137,7 +137,7 @@ def test_what_is_gone_on_from_is_float32_and_the_end_is_in_the_profiles_format(
         for parameter in trainer.model.parameters():
             parameter += 1e-5
     tokenizer = load_tokenizer(start)
-    save_policy(trainer, tokenizer, start, tmp_path / "on", place, to_go_on=True)
+    save_policy(trainer, tokenizer, start, tmp_path / "on", place, resumable=True)
     saved = dict(load_model(tmp_path / "on").named_parameters())
     for name, parameter in load_model(start).named_parameters():
         torch.testing.assert_close(saved[name], parameter + 1e-5, rtol=0, atol=0)
