@@ -280,16 +280,11 @@ def permutation_p(left: FloatArray, right: FloatArray, rng: np.random.Generator)
     """
     from scipy import stats
 
+    # From pairing to pairing, only the sum of the products of ranks varies in rho.
     ranks = mean_ranks(right)
-
-    def statistic(ordered: FloatArray, axis: int = -1) -> FloatArray:
-        a = np.moveaxis(mean_ranks(np.moveaxis(ordered, axis, -1)), -1, axis)
-        products = (a - a.mean(axis=axis, keepdims=True)) * (ranks - ranks.mean())
-        return np.asarray(products.sum(axis=axis))
-
     result = stats.permutation_test(
-        (left,),
-        statistic,
+        (mean_ranks(left),),
+        lambda paired, axis: (paired * ranks).sum(axis=axis),
         permutation_type="pairings",
         vectorized=True,
         n_resamples=PERMUTATIONS,
