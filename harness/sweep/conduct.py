@@ -178,21 +178,16 @@ def run_sweep(
                 )
             mlflow.attempt(lambda: trial_records(order, study))
             if order.final:
-                best = _final_runs(order, study)
-                if not best:
+                best = winner_of(sweep, trials_of(study))
+                if best is None:
                     raise HarnessError(
                         f"no trial of `{sweep.name}` is complete: `harness sweep show "
                         f"{sweep.name}` says why they failed"
                     )
                 what = "winner and base recipe on the benchmarks, fresh seeds"
-                objective.compute(what, plan_of(best))
+                runs = final_runs(sweep, order.profile, point_of(best))
+                objective.compute(what, plan_of(runs))
         return stored_report(order)
-
-
-def _final_runs(order: Order, study: optuna.Study | None) -> tuple[Run, ...]:
-    """Return the runs of the winner and the base recipe; none while no trial is complete."""
-    best = winner_of(order.sweep, trials_of(study))
-    return () if best is None else final_runs(order.sweep, order.profile, point_of(best))
 
 
 class TrialFailed(HarnessError):
@@ -276,7 +271,7 @@ class Objective:
         return dict(self.engine.run(plan).failed)
 
 
-def trial_records(order: Order, study: optuna.Study) -> list[Record]:
+def trial_records(order: Order, study: optuna.Study | None) -> list[Record]:
     sweep, profile = order.sweep, order.profile
     return [
         trial_record(
@@ -294,7 +289,8 @@ def stored_report(order: Order) -> SweepReport:
     study = find_study(order.study, order.file)
     trials = trials_of(study)
     best = winner_of(sweep, trials)
-    measured = final_scores(_final_runs(order, study), Store(store_dir()))
+    runs = () if best is None else final_runs(sweep, profile, point_of(best))
+    measured = final_scores(runs, Store(store_dir()))
     return SweepReport(
         name=sweep.name,
         question=" ".join(sweep.question.split()),
@@ -324,9 +320,7 @@ def sync_sweeps(warn: Say) -> dict[str, Counter[str]]:
         path = storage_file(sweep.name)
         for name in study_names(path):
             profile = profiles.get(name.split("/")[1])
-            order = None if profile is None else Order(sweep, profile)
-            study = find_study(name, path)
-            if order is not None and study is not None and order.study == name:
-                records = partial(trial_records, order, study)
+            if profile is not None and (order := Order(sweep, profile)).study == name:
+                records = partial(trial_records, order, find_study(name, path))
                 done[name.rpartition("/")[0]] = Mlflow(work_dir(), warn).write(records)
     return done
