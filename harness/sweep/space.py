@@ -12,10 +12,10 @@ model compares their answers with the base model's, so no trial pays for a judge
 from __future__ import annotations
 
 import itertools
-import math
 import random
 from collections.abc import Sequence
 from dataclasses import replace
+from statistics import fmean
 from typing import NamedTuple
 
 from pydantic import ValidationError
@@ -33,7 +33,7 @@ from harness.report.sweep import base_run, setting, value_text, winner_run
 from harness.runtime import Plan, Store
 from harness.sweep.declaration import SearchPoint, Sweep
 from harness.worlds.lookup import world_of
-from harness.worlds.stage_io import read_rows
+from harness.worlds.stage_io import read_rewards, read_rows
 
 SEARCHABLE = ("x", "creator", "generation", "selection", "pairs", "training")
 """Parts of a profile that a sweep may vary; not benchmarks, which do the measuring."""
@@ -240,20 +240,17 @@ def objective_value(measure: Measure, run: Run, store: Store) -> float:
         values = [row["value"] for row in rows if row["column"] == measure]
     if not values:
         raise HarnessError(f"the judge of `{VALIDATION}` gave no scores `{measure}`")
-    return math.fsum(values) / len(values)
+    return fmean(values)
 
 
 def _by_reward(measure: str, run: Run, store: Store) -> list[float]:
     """Return mean rewards per prompt (`val_score`), or 100 for beating the base, 50 for a tie."""
-    from harness.worlds.stage_io import read_rewards
-
     own, base = (
         read_rewards(store.open(run.judged[name].fingerprint))[1].mean(axis=1)
         for name in (VALIDATION, BASE)
     )
-    if measure == "val_score":
-        return [float(value) for value in own]
-    return [float(value) for value in 100 * ((own > base) + 0.5 * (own == base))]
+    values = own if measure == "val_score" else 100 * ((own > base) + 0.5 * (own == base))
+    return [float(value) for value in values]
 
 
 def point_text(point: SearchPoint) -> str:
