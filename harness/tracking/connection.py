@@ -16,9 +16,9 @@ import sqlite3
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, quote, unquote
 
 from harness.errors import HarnessError
@@ -125,12 +125,28 @@ class Mlflow:
             with closing(sqlite3.connect(self._database, timeout=1.0)) as database:
                 database.execute("BEGIN IMMEDIATE")
 
-    def deadline(self) -> Any:
-        """Return a context that ends when a server takes too long; a database takes its time."""
-        if self._database is not None:
-            return nullcontext()
+    @contextmanager
+    def deadline(self) -> Iterator[None]:
+        """Raise `_Overdue` in the block when a server takes too long; a database takes its time.
+
+        Only in the main thread, for signals.
+        """
+        if self._database is not None or threading.current_thread() is not threading.main_thread():
+            yield
+            return
+
+        def end(*_: object) -> None:
+            raise _Overdue
+
         timeout = "MLFLOW_HTTP_REQUEST_TIMEOUT"
-        return _deadline(DEADLINE * float(os.environ.get(timeout, _QUIET[timeout])))
+        seconds = DEADLINE * float(os.environ.get(timeout, _QUIET[timeout]))
+        handler = signal.signal(signal.SIGALRM, end)
+        timer = signal.setitimer(signal.ITIMER_REAL, seconds)
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, *timer)
+            signal.signal(signal.SIGALRM, handler)
 
     def _open(self) -> TrackingServer:
         import sqlalchemy
@@ -161,8 +177,10 @@ class Mlflow:
             try:
                 with self.writing(wait=wait) as server:
                     wanted = records()
-                    written = self._in_time(server.write(wanted))
-                    for number, (identity, change) in enumerate(written, 1):
+                    written = server.write(wanted)
+                    for number in range(1, len(wanted) + 1):
+                        with self.deadline():
+                            identity, change = next(written)
                         changes.setdefault(identity, change)
                         if wait:
                             self._watch(f"MLflow: {number} of {len(wanted)} runs; {_LATER}")
@@ -171,15 +189,6 @@ class Mlflow:
                 if not wait:
                     raise
                 self._watch(f"MLflow: another program has locked {self._database}; {_LATER}")
-
-    def _in_time(self, written: Iterator[tuple[str, Change]]) -> Iterator[tuple[str, Change]]:
-        """Yield what was done for each record, each before the deadline."""
-        while True:
-            with self.deadline():
-                done = next(written, None)
-            if done is None:
-                return
-            yield done
 
     def attempt(
         self,
@@ -217,25 +226,6 @@ class Mlflow:
         if line not in self._warned:
             self._warned.add(line)
             self._warn(line)
-
-
-@contextmanager
-def _deadline(seconds: float) -> Iterator[None]:
-    """Raise `_Overdue` in the block when time is over; only in the main thread, for signals."""
-
-    def end(*_: object) -> None:
-        raise _Overdue
-
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    handler = signal.signal(signal.SIGALRM, end)
-    timer = signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, *timer)
-        signal.signal(signal.SIGALRM, handler)
 
 
 def default_uri(work_dir: Path) -> str:
