@@ -305,28 +305,21 @@ def _load(name: str) -> None:
         return
     before, scores = [dict(registry) for registry in REGISTRIES], [*SCORES]
     try:
-        _import(name)
-    except UserError:
-        for registry, had in zip(REGISTRIES, before, strict=True):
-            registry.clear()
-            registry.update(had)
-        SCORES[:] = scores
-        raise
-    _loaded.add(name)
-
-
-def _import(name: str) -> None:
-    try:
         if name.endswith(".py"):
             _import_file(Path(name))
         else:
             importlib.import_module(name)
-    except HarnessError as error:
-        raise UserError(in_a_line(str(error))) from error
     except (Exception, SystemExit) as error:
+        for registry, had in zip(REGISTRIES, before, strict=True):
+            registry.clear()
+            registry.update(had)
+        SCORES[:] = scores
+        if isinstance(error, HarnessError):
+            raise UserError(in_a_line(str(error))) from error
         raise UserError(
             f"the plug-in {in_a_line(name)} cannot be loaded: {error_in_a_line(error)}"
         ) from error
+    _loaded.add(name)
 
 
 def _import_file(path: Path) -> None:
