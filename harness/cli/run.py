@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import typer
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from harness.selection.reporting import Reports
 
     Observe = Callable[[Event], None]
-
-REDRAWN_A_SECOND = 2
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -59,16 +57,21 @@ def run(
     report.
     """
     from harness.runtime import EngineOptions
+    from harness.runtime.plan import Tally
     from harness.selection.experiment import select
 
     asked = select(table, profile, rows, seeds, settings)
     planned = asked.plan(jobs=jobs, budget_usd=budget_usd)
     out = console(stderr=as_json)
     common.print_all([planned.summary.headline, *left_out(planned.summary)], out)
+    timings = planned.timings
+    tally = Tally(
+        planned.stages, planned.store, planned.workers, timings.expected, timings.is_timed
+    )
     with common.watching() as show:
         report = planned.run(
             engine=EngineOptions(engine=engine, ray_address=ray_address),
-            watch=_progress(planned, stderr=as_json),
+            watch=progress(out, tally),
             on_note=note,
             on_tracking=show,
             on_report=lambda report: _print_report(report, out, planned, as_json),
@@ -76,16 +79,6 @@ def run(
     if report.failed:
         _print_failures(report, planned)
         raise typer.Exit(1)
-
-
-def _progress(planned: Experiment, *, stderr: bool) -> AbstractContextManager[Observe]:
-    from harness.runtime.plan import Tally
-
-    timings = planned.timings
-    tally = Tally(
-        planned.stages, planned.store, planned.workers, timings.expected, timings.is_timed
-    )
-    return progress(console(stderr=stderr), tally)
 
 
 def _print_report(report: Reports, out: Console, planned: Experiment, as_json: bool) -> None:
@@ -167,7 +160,7 @@ def progress(
             out.print(headline(tally), soft_wrap=True)
 
     if out.is_terminal:
-        with Live(console=out, get_renderable=render, refresh_per_second=REDRAWN_A_SECOND):
+        with Live(console=out, get_renderable=render, refresh_per_second=2):
             yield observe
         return
     try:
