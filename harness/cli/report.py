@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -123,9 +124,7 @@ def report(
 
 def _check_form(chosen: Experiment, form: Format, output: Path | None, *, publish: bool) -> None:
     """Refuse a form that a figure, or a publication of several tables, does not have."""
-    if chosen.figure is not None and form not in (
-        Format.terminal, Format.markdown, Format.json
-    ):  # fmt: skip
+    if chosen.figure is not None and form is Format.html:
         raise UserError(
             f"`{chosen.id}` is a figure and cannot be written as {form}; choose terminal, markdown "
             "or json, or draw all figures on one page with `harness report --all --format html`"
@@ -170,19 +169,14 @@ def _in_a_line(results: Results) -> tuple[str, ...]:
     from harness.report.model import STATES
 
     report = results.report
-    states = [cell.state for cell in report.cells]
-    others = [
-        f"{states.count(state)} {state.replace('_', ' ')}"
-        for state in STATES
-        if state != "ok" and state in states
-    ]
-    compared = [summary for summary in report.summary if summary.signs]
-    agree = sum(summary.signs_agree or 0 for summary in compared)
-    signs = sum(summary.signs or 0 for summary in compared)
+    states = Counter(cell.state for cell in report.cells)
+    words = (f"{states[it]} {it.replace('_', ' ')}" for it in STATES if it != "ok" and states[it])
+    agree = sum(summary.signs_agree or 0 for summary in report.summary)
+    signs = sum(summary.signs or 0 for summary in report.summary)
     return (
         report.table,
-        f"{states.count('ok')} of {len(states)}",
-        ", ".join(others) or "done",
+        f"{states['ok']} of {len(report.cells)}",
+        ", ".join(words) or "done",
         f"{agree} of {signs}" if signs else "-",
         results.table.title,
     )
