@@ -106,9 +106,6 @@ class HarnessGroup(TyperGroup):
                 ctx.fail(f"the argument {arg!a} is not UTF-8")
         return list(super().parse_args(ctx, _plugins_first(args)))
 
-    def list_commands(self, ctx: Any) -> list[str]:
-        return list(COMMANDS)
-
     def get_command(self, ctx: Any, name: str) -> Any:
         """Import a verb's module and return its command."""
         if name not in COMMANDS:

@@ -16,6 +16,7 @@ from harness.report.sweep import (
     SweepReport,
     publish_sweep,
     published_sweep,
+    setting,
     sweep_blocks,
     sweep_facts,
 )
@@ -51,22 +52,21 @@ SHOWN_TRIALS = 10
 @group.command("list", epilog="Example: harness sweep list")
 def list_sweeps(as_json: common.JsonOption = False) -> None:
     """List the declared sweeps."""
+    emit(list(load_sweeps().values()), as_json, _list)
 
-    def text(_: Any) -> Iterator[Any]:
-        headings = ("sweep", "settings", "objectives", "trials")
-        yield text_table(headings, map(line, sweeps), right={3})
-        yield unbroken(f"\nTheir trials: optuna-dashboard {project.sweeps_dir() / 'NAME.log'}")
 
-    def line(sweep: Sweep) -> tuple[str, ...]:
-        return (
+def _list(sweeps: list[Sweep]) -> Iterator[Any]:
+    rows = [
+        (
             sweep.name,
-            ", ".join(path.rpartition(".")[2] for path in sweep.space),
+            ", ".join(map(setting, sweep.space)),
             ", ".join(f"{o.direction} {o.name}" for o in sweep.objectives),
             str(sweep.trials),
         )
-
-    sweeps = list(load_sweeps().values())
-    emit(sweeps, as_json, text)
+        for sweep in sweeps
+    ]
+    yield text_table(("sweep", "settings", "objectives", "trials"), rows, right={3})
+    yield unbroken(f"\nTheir trials: optuna-dashboard {project.sweeps_dir() / 'NAME.log'}")
 
 
 @group.command("run", epilog="Example: harness sweep run offline-evolve --jobs 2")
