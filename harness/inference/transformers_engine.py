@@ -100,11 +100,8 @@ class TransformersEngine:
                 )
             torch.cuda.empty_cache()
             self._fits = number // 2
-        first, second = _halves(batch)
-        answers = [self._answers(half, sampling) for half in (first, second)]
-        if len(batch) > 1:
-            return [*answers[0], *answers[1]]
-        return [[*answers[0][0], *answers[1][0]]]
+        first, second = (self._answers(half, sampling) for half in _halves(batch))
+        return [*first, *second] if len(batch) > 1 else [[*first[0], *second[0]]]
 
     def _sampled(self, batch: Sequence[Request], sampling: Sampling) -> list[list[Completion]]:
         n, longest = len(batch[0].seeds), max(one.room for one in batch)
