@@ -40,8 +40,6 @@ SERVED = ("vllm", "sglang")
 NO_CUT: Mapping[str, int] = {"vllm": 0, "sglang": -1}
 """The value that disables `top_k`."""
 
-UNKNOWN = "unknown environment"
-
 _ASK = """
 import sys
 from importlib.metadata import distributions
@@ -68,7 +66,7 @@ def identity(engine: EngineName) -> str:
     if engine == "endpoint":
         return engine
     found = installed(engine)
-    return f"{engine} ({UNKNOWN})" if found is None else found.identity
+    return f"{engine} (unknown environment)" if found is None else found.identity
 
 
 def installed(engine: str) -> Installed | None:
