@@ -362,6 +362,8 @@ class Recipe(Strict):
             raise ValueError("`step_matched` needs a `select` iteration in the `chain`")
         if self.rewriter and "eva" not in chain:
             raise ValueError("`rewriter` needs an `eva` iteration in the `chain`")
+        if self.rewriter and self.train == "scratch":
+            raise ValueError("`train: scratch` revises no pairs: take `rewriter` out")
         if self.rewriter and pairwise:
             raise ValueError(
                 "`rewriter` records the reward of each revision and needs a pointwise "

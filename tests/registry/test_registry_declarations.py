@@ -155,24 +155,23 @@ def test_what_a_profile_lacks_is_named(micro: Profile) -> None:
             "creator": micro.creator.model_copy(update={"methods": ("evol_instruct",)}),
         }
     )
-    recipe = Recipe.model_validate(
-        {
-            "algorithm": "simpo",
-            "chain": ["human", "human", "eva"],
-            "reward_model": "pointwise_large",
-            "train": "scratch",
-            "rewriter": True,
-            "creator": {"method": "evol_quality"},
-        }
-    )
-    assert unsupported(recipe, [], bare) == [
-        "`micro` has no algorithm `simpo`",
-        "`micro` has no reward model `pointwise_large`",
-        "`micro` has no evolving method `evol_quality`",
-        "`micro` has no training mode `scratch`",
-        "`micro` has no rewriter",
-        "`micro` has 1x human prompts and 2x are needed",
-    ]
+    asked = {
+        "algorithm": "simpo",
+        "chain": ["human", "human", "eva"],
+        "reward_model": "pointwise_large",
+        "creator": {"method": "evol_quality"},
+    }
+    for name, value, lacks in (
+        ("train", "scratch", "training mode `scratch`"),
+        ("rewriter", True, "rewriter"),
+    ):
+        assert unsupported(Recipe.model_validate(asked | {name: value}), [], bare) == [
+            "`micro` has no algorithm `simpo`",
+            "`micro` has no reward model `pointwise_large`",
+            "`micro` has no evolving method `evol_quality`",
+            f"`micro` has no {lacks}",
+            "`micro` has 1x human prompts and 2x are needed",
+        ]
     assert unsupported(Recipe(), [], bare) == []
 
 

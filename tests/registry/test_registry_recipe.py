@@ -155,6 +155,7 @@ EVA = ("human", "eva")
         ({"algorithm": None, "online": {}}, "takes no other setting"),
         (dpo("human", train="scratch"), "ends in `eva`"),
         (dpo("human", rewriter=True), "needs an `eva`"),
+        (dpo(*EVA, train="scratch", rewriter=True), "`train: scratch` revises no pairs"),
         (dpo("human", "same", step_matched=True), "a `select`"),
         (dpo(*EVA, creator={"metric": "uniform", "shuffled": True}), "`uniform` has none"),
         (dpo(*EVA, creator={"oracle": "best"}), "say `metric: uniform`"),
