@@ -186,7 +186,7 @@ def _seconds(stages: Iterable[Stage], store: Store) -> float | None:
 def _amounts(stage: Stage, store: Store) -> Numbers:
     """Return a stage's costs other than time, if its kind has any."""
     if stage.kind == "generate":
-        longest = cast(int, stage.settings["max_new_tokens"])
+        longest = stage.settings["max_new_tokens"]
         tokens = _read(store.file(stage.fingerprint, "completions.parquet"), "n_tokens")
         # n_tokens excludes the end token, which every answer under the limit has.
         return {

@@ -85,7 +85,7 @@ def launch(function: str, ctx: StageContext, on_log: OnLog, *, online: bool = Fa
 
 
 def _placement(ctx: StageContext, hardware: Hardware, work: Path | None) -> Placement:
-    numerics = cast(dict[str, Any], ctx.settings["numerics"])
+    numerics = ctx.settings["numerics"]
     return Placement(
         device="cpu" if hardware.on_cpu else "cuda",
         devices=hardware.devices,

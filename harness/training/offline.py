@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import pyarrow.parquet as pq
 from accelerate import PartialState
@@ -218,7 +218,7 @@ def train(
 
 def train_pairs(ctx: StageContext, place: Placement) -> Metrics:
     """Run one process's part of a launched training job (`harness.training.launch`)."""
-    s = cast(dict[str, Any], ctx.settings)
+    s = ctx.settings
     return train(
         algorithm_of(
             s["algorithm"],

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from harness.endpoint.access import model_of
 from harness.errors import UserError
@@ -124,7 +124,7 @@ class Ask:
             conversations,
             n=n,
             **sampling,
-            batch_size=cast(int, s["batch_size"]),
+            batch_size=s["batch_size"],
             seed=seed,
         )
 
@@ -172,9 +172,9 @@ def _solver(ctx: StageContext, keep: Path) -> Solver:
         identity=str(s["engine"]),
         folder=policy,
         dtype=str(s["dtype"]),
-        batch_size=cast(int, s["batch_size"]),
+        batch_size=s["batch_size"],
         log=keep / "engine.log",
         endpoint=model_of("policy", served_as) if runs else None,
         served=None if declared is None else Served.model_validate(declared),
     )
-    return Solver(policy, start, keep, cast("int | None", s.get("max_length")))
+    return Solver(policy, start, keep, s.get("max_length"))

@@ -10,7 +10,6 @@ import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from importlib.util import find_spec
-from typing import cast
 
 from harness.endpoint.access import model_of
 from harness.errors import HarnessError, UserError
@@ -185,7 +184,7 @@ def served_here(profile: Profile, role: ServedRole, model: str) -> Served | None
 def asked_by(stage: Stage) -> Iterator[tuple[ServedRole, str]]:
     s = stage.settings
     if "rewriting" in s:
-        yield "creator", str(cast(Mapping[str, Json], s["rewriting"])["model"])
+        yield "creator", s["rewriting"]["model"]
     judge = str(s.get("judge", ""))
     if stage.kind in ("rate", "topics") and not files.has(judge):
         yield "scorer", judge

@@ -18,7 +18,6 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import cast
 
 import numpy as np
 
@@ -63,7 +62,7 @@ def probe_prompts() -> list[str]:
 def probe_stage(ctx: StageContext) -> Result:
     from harness.worlds.lookup import answering
 
-    prompts, n = probe_prompts(), cast(int, ctx.settings["n"])
+    prompts, n = probe_prompts(), ctx.settings["n"]
     with answering(ctx) as ask:
         answers = ask([[{"role": "user", "content": text}] for text in prompts], n=n, seed=ctx.seed)
     right = right_by_name(prompts, [[answer.text for answer in own] for own in answers])
@@ -96,7 +95,7 @@ def choose_stage(ctx: StageContext) -> Result:
     prompts = read_prompts(ctx.inputs["prompts"])
     taught = taught_by_name(read_right(ctx.inputs["probe"]))
     names = [names_of(row["prompt"]) for row in prompts]
-    count = selected_count(len(prompts), cast(float, ctx.settings["fraction"]))
+    count = selected_count(len(prompts), ctx.settings["fraction"])
     rng = np.random.default_rng(ctx.seed)
     # Break ties at random rather than by the order of the prompts.
     seen = rng.permutation(len(prompts))

@@ -26,7 +26,7 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -268,9 +268,7 @@ def reward_model_stage(ctx: StageContext) -> None:
 def held_out_stage(ctx: StageContext) -> Result:
     """Evaluate a reward model on held-out pairs: 1 for each pair ranked correctly."""
     s = ctx.settings
-    config = RewardConfig(
-        seed=cast(int, s["seed"]), held_out=cast(int, s["held_out"]), reads=cast(Any, s["reads"])
-    )
+    config = RewardConfig(seed=s["seed"], held_out=s["held_out"], reads=s["reads"])
     if "reward_model" in ctx.inputs:
         model = ctx.inputs["reward_model"] / "model"
     else:

@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -57,8 +57,8 @@ def pool_settings(prompts: PromptSettings) -> dict[str, Json]:
     return {"source": f"{source}@{prompts.revision[:DIGITS]}", "pool": pool}
 
 
-def read_pool(settings: Mapping[str, Json]) -> list[str]:
-    pool = cast(dict[str, Any], settings["pool"])
+def read_pool(settings: Mapping[str, Any]) -> list[str]:
+    pool = settings["pool"]
     if "hub" in pool:
         return _load(pool["hub"], pool["splits"], pool["revision"])
     texts = _kept(pool["digest"])
@@ -71,9 +71,9 @@ def read_pool(settings: Mapping[str, Json]) -> list[str]:
     return texts
 
 
-def size_of(settings: Mapping[str, Json]) -> int | None:
+def size_of(settings: Mapping[str, Any]) -> int | None:
     """Return a pool's number of texts without contacting the hub; None if it is not here."""
-    pool = cast(dict[str, Any], settings["pool"])
+    pool = settings["pool"]
     if "hub" not in pool:
         return len(read_pool(settings))
     home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface").expanduser()

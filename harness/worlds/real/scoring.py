@@ -233,7 +233,7 @@ def _asked(
     ctx: StageContext, questions: Mapping[str, PromptQuestion[Any]]
 ) -> tuple[list[tuple[str, str, Any]], dict[str, Any]]:
     """Ask about a stage's prompts; return (question, prompt id, value), and the summary."""
-    model, sampling = str(ctx.settings["judge"]), cast(dict[str, Json], ctx.settings["sampling"])
+    model, sampling = ctx.settings["judge"], ctx.settings["sampling"]
     scorer = model_of("scorer", model, sampling)
     prompts = stage_io.read_prompts(ctx.inputs["prompts"])
     texts = [row["prompt"] for row in prompts]
