@@ -10,7 +10,7 @@ from harness.pipeline.algorithm import Run
 from harness.pipeline.runs import TableRuns, plan_table, runnable, shown_of
 from harness.project import work_dir
 from harness.registry.declared import named_table
-from harness.registry.profile import Profile
+from harness.registry.profile import Profile, lacking_rows
 from harness.registry.schema import Table
 from harness.report.build import stored_results
 from harness.report.controls import KnownControls
@@ -75,9 +75,12 @@ def states_of(results: Results) -> list[TableState]:
     assert results.runs is not None
     runs, store = results.runs
     shown = shown_of(runs.table, runs.profile, store)
-    whole = _planned(runs.table, runs.profile, runs.seeds if shown is None else shown.seeds)
-    if (whole.row_ids, whole.seeds) == (runs.row_ids, runs.seeds):
+    lacking = lacking_rows(runs.table, runs.profile)
+    seeds = runs.seeds if shown is None else shown.seeds
+    rows = [row.id for row in runs.table.rows if row.id not in lacking]
+    if (rows, seeds) == (runs.row_ids, runs.seeds):
         return [TableState(runs, results)]
+    whole = _planned(runs.table, runs.profile, seeds)
     return [
         TableState(runs),
         TableState(whole, stored_results(whole, KnownControls(runs.profile, store))),
