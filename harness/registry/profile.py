@@ -258,6 +258,11 @@ class Profile(documents.Sourced):
         return self.name if shipped else documents.display_path(self.file)
 
     @property
+    def on_gpus(self) -> bool:
+        """Whether its stages run on GPUs."""
+        return self.hardware is not None and not self.hardware.on_cpu
+
+    @property
     def served(self) -> dict[ServedRole, Served]:
         """The servers that the harness starts, by role."""
         return {} if self.serving is None else self.serving.roles

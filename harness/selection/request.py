@@ -151,7 +151,6 @@ class Request:
         """Number of stages computed at once, by default as many as there are GPUs or cores for."""
         if self.jobs:
             return self.jobs
-        hardware = self.profile.hardware
-        if hardware is not None and not hardware.on_cpu:
+        if self.profile.on_gpus:
             return max(1, len(visible_gpus()))
         return max(1, available_cores() // self.profile.threads)

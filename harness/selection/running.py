@@ -73,8 +73,7 @@ def _prepare(it: Request, where: EngineOptions, on_note: Say) -> None:
 
 
 def _compute(it: Request, where: EngineOptions, on_event: Observe) -> RunOutcome:
-    budget, hardware = it.budget_usd, it.profile.hardware
-    on_gpus = hardware is not None and not hardware.on_cpu
+    budget = it.budget_usd
 
     def compute(stages: Sequence[Stage], observe: Observe) -> RunOutcome:
         engine = engine_of(
@@ -82,7 +81,7 @@ def _compute(it: Request, where: EngineOptions, on_event: Observe) -> RunOutcome
             it.store,
             work_dir() / "logs",
             stages,
-            jobs=it.jobs if on_gpus else it.workers,  # GPUs limit what runs at once
+            jobs=it.jobs if it.profile.on_gpus else it.workers,  # GPUs limit what runs at once
             where=where,
             on_event=observe,
             expected=it.timings.expected,
