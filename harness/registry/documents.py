@@ -180,9 +180,9 @@ class Document:
             yield self.wrong(loc, f"there is no {what} `{name}`{nearest(name, known)}")
 
 
-def display_path(path: Path) -> str:
-    """Return a path, relative to the project root if inside it."""
-    root = project_root()
+def display_path(path: Path, folder: Path | None = None) -> str:
+    """Return a path, relative to a folder (by default, the project root) if inside it."""
+    root = folder or project_root()
     return str(path.relative_to(root) if path.is_relative_to(root) else path)
 
 

@@ -253,9 +253,9 @@ class Profile(documents.Sourced):
 
     @property
     def asked_as(self) -> str:
-        """Its `--profile` argument: its name, or its path if it is the user's own."""
+        """Its `--profile` argument: its name, or if it is the user's own its path from here."""
         shipped = self.file.parent == profiles_dir()
-        return self.name if shipped else documents.display_path(self.file)
+        return self.name if shipped else documents.display_path(self.file, Path.cwd())
 
     @property
     def on_gpus(self) -> bool:

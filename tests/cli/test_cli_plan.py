@@ -79,6 +79,19 @@ def test_a_table_in_a_folder_with_a_space_is_named_so_that_a_shell_reads_it(
     assert f"harness run '{mine}' --rows dpo-1 --seeds 0" in untrained
 
 
+def test_a_profile_of_ones_own_is_named_from_where_the_command_is_typed(
+    call: Any, mini: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("harness.registry.documents.project_root", lambda: mini.parent)
+    below = mini.parent / "below"
+    below.mkdir()
+    for folder, name in ((mini.parent, "mini.yaml"), (below, str(mini))):
+        monkeypatch.chdir(folder)
+        asked = ("plan", "table4", "--rows", "dpo-1", "--profile", str(mini))
+        last = call(*asked).stdout.splitlines()[-1]
+        assert last == f"Compute it: harness run table4 --profile {name} --rows dpo-1"
+
+
 def test_another_value_of_a_setting_is_a_profile_of_its_own(says: Any, folders: Path) -> None:
     """The training, and what follows it, is new; the prompts and their answers are not."""
     told = ("--rows", "dpo-1", "--seeds", "0", "--set", "profile.training.dpo.beta=0.5")
