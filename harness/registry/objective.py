@@ -33,3 +33,7 @@ class SweepObjective(Strict):
     @property
     def label(self) -> str:
         return f"{self.name} ({self.unit})" if self.unit else self.name
+
+    def loss(self, value: float) -> float:
+        """Return a value signed so that lower is better."""
+        return -value if self.direction == "maximize" else value

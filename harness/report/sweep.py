@@ -106,10 +106,9 @@ class SweepReport(_OfAnyAge):
 
     def best(self) -> list[SweepTrial]:
         """Return the complete trials, best first, each point once; later objectives break ties."""
-        signs = [-1.0 if o.direction == "maximize" else 1.0 for o in self.objectives]
         ranked = sorted(
             self.complete,
-            key=lambda t: [s * v for s, v in zip(signs, (t.values or {}).values(), strict=True)],
+            key=lambda t: [o.loss((t.values or {})[o.name]) for o in self.objectives],
         )
         return list({tuple(t.params.items()): t for t in reversed(ranked)}.values())[::-1]
 

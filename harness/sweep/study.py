@@ -205,6 +205,6 @@ def pareto_front(sweep: Sweep, study: optuna.Study | None) -> tuple[int, ...]:
 def _losses(sweep: Sweep, trial: FrozenTrial) -> tuple[float, ...]:
     """Return a complete trial's objectives, signed so that lower is better."""
     return tuple(
-        -value if objective.direction == "maximize" else value
+        objective.loss(value)
         for objective, value in zip(sweep.objectives, trial.values, strict=True)
     )
