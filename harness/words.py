@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from harness.foreign import printable
 
 if TYPE_CHECKING:
     from rich.text import Text
+
+Say = Callable[[str], None]
+"""Callback for a message to the user."""
+
+
+def ignore(*_: object) -> None:
+    """Ignore messages or progress."""
 
 
 def duration(seconds: float) -> str:

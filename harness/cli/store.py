@@ -19,9 +19,9 @@ from harness.registry.declared import named_profile
 from harness.runtime import Store
 from harness.selection import stored
 from harness.selection.experiment import Experiment, select
-from harness.selection.names import DEFAULT_PROFILE, Say, again
+from harness.selection.names import DEFAULT_PROFILE, again
 from harness.tracking import Mlflow, evaluation_records, ui_command
-from harness.words import counted
+from harness.words import Say, counted
 
 VerifyOption = Annotated[
     bool, common.option("--verify", None, "Check every file, and name all that is broken.")

@@ -38,9 +38,7 @@ from harness.runtime.stage import fingerprint_of
 from harness.selection import running
 from harness.selection.names import (
     DEFAULT_PROFILE,
-    Say,
     Seeds,
-    ignore,
     parse_names,
     seeds_of,
     workers_of,
@@ -48,6 +46,7 @@ from harness.selection.names import (
 from harness.selection.planning import PlanSummary, summary_of
 from harness.selection.reporting import Reports, seeds_shown, table_seeds
 from harness.selection.request import Request
+from harness.words import Say, ignore
 
 
 @dataclass(frozen=True, repr=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from numbers import Integral
 
@@ -23,9 +23,6 @@ LARGEST_SEED = 2**31 - 1
 Seeds = str | int | Iterable[int] | None
 """A string such as `0-4`, numbers, or None for the default."""
 
-Say = Callable[[str], None]
-"""Callback for a message to the user."""
-
 
 class Format(StrEnum):
     """Output format of a report."""
@@ -34,10 +31,6 @@ class Format(StrEnum):
     markdown = "markdown"
     json = "json"
     html = "html"
-
-
-def ignore(_: object) -> None:
-    """Ignore progress messages."""
 
 
 def parse_seeds(text: str) -> tuple[int, ...]:

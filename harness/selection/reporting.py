@@ -42,9 +42,9 @@ from harness.report.results import Results
 from harness.report.view import row_names
 from harness.runtime import RunOutcome, Store
 from harness.runtime.files import write_whole
-from harness.selection.names import DEFAULT_SEEDS, Format, Say, seeds_of
+from harness.selection.names import DEFAULT_SEEDS, Format, seeds_of
 from harness.selection.request import Request
-from harness.words import counted, seeds_text
+from harness.words import Say, counted, seeds_text
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -14,10 +14,10 @@ from harness.registry.serving import variable
 from harness.runtime import EngineOptions, Event, Plan, RunOutcome, Stage
 from harness.runtime.crew import visible_gpus
 from harness.selection import stored
-from harness.selection.names import Say, ignore
 from harness.selection.reporting import Reports, run_reports
 from harness.selection.request import Request
 from harness.selection.served_run import ServedRun
+from harness.words import Say, ignore
 from harness.worlds.needs import refuse_missing
 
 Observe = Callable[[Event], None]

@@ -17,9 +17,9 @@ from harness.report.controls import KnownControls
 from harness.report.results import Results
 from harness.runtime import Store
 from harness.selection import names
-from harness.selection.names import Say, ignore
 from harness.selection.request import Request
 from harness.tracking import Mlflow, TableState, Tracker
+from harness.words import Say, ignore
 
 
 def summary(store: Store) -> dict[str, Any]:

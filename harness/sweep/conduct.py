@@ -30,7 +30,7 @@ from harness.runtime import Engine, EngineOptions, Event, Plan, Stage, Store
 from harness.runtime.engine import LOCAL
 from harness.runtime.files import hold
 from harness.runtime.plan import Interrupted, Tally
-from harness.selection.names import DEFAULT_PROFILE, Say, ignore
+from harness.selection.names import DEFAULT_PROFILE
 from harness.sweep.declaration import SearchPoint, Sweep, load_sweeps
 from harness.sweep.space import (
     base_candidate,
@@ -65,7 +65,7 @@ from harness.sweep.study import (
 from harness.tracking import Mlflow
 from harness.tracking.record import Record
 from harness.tracking.trials import trial_record
-from harness.words import time_left
+from harness.words import Say, ignore, time_left
 from harness.worlds.lookup import world_of
 from harness.worlds.needs import refuse_missing
 

@@ -25,6 +25,7 @@ from harness.errors import HarnessError
 from harness.quiet import silence
 from harness.runtime.files import hold
 from harness.tracking.record import DIGEST, Record, TrackingError
+from harness.words import Say, ignore
 
 if TYPE_CHECKING:
     from harness.tracking.server import Change, TrackingServer
@@ -44,8 +45,6 @@ DEADLINE = 6
 """Deadline of everything asked of a server for one record, in timeouts of one request."""
 
 _LATER = "Ctrl-C stops, and the same command writes the rest"
-
-Say = Callable[[str], None]
 
 _LOG = logging.getLogger(__name__)
 
@@ -70,7 +69,7 @@ class Mlflow:
         work_dir: Path,
         warn: Say = _LOG.warning,
         uri: str | None = None,
-        watch: Say = lambda line: None,
+        watch: Say = ignore,
     ) -> None:
         self.uri = uri or os.environ.get("MLFLOW_TRACKING_URI") or default_uri(work_dir)
         self._warn = warn

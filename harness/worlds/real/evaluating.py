@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -38,16 +38,11 @@ from harness.project import benchmarks_dir, calibrations_dir, evaluations_dir, r
 from harness.registry.profile import REWARD_JUDGE
 from harness.registry.serving import variable
 from harness.runtime.files import explained, hold
-from harness.words import counted
+from harness.words import Say, counted, ignore
 from harness.worlds.real import rewards
 
 CALIBRATED_ON = "alpaca_eval"
 """The benchmark whose published judgments judges are calibrated on."""
-
-Say = Callable[[str], None]
-
-
-def _ignore(*_: object) -> None: ...
 
 
 def judge_of(
@@ -69,8 +64,8 @@ def evaluate(
     judgments: Path | None = None,
     data: Path | None = None,
     budget_usd: float | None = None,
-    say: Say = _ignore,
-    progress: Done = _ignore,
+    say: Say = ignore,
+    progress: Done = ignore,
 ) -> scores.Evaluated:
     """Have a judge judge answers to a benchmark, or score published judgments."""
     check_budget(budget_usd)
@@ -129,7 +124,7 @@ def judge_answers(
     answers: Answers,
     judge: ServedModel | RewardJudge,
     root: Path,
-    progress: Done = _ignore,
+    progress: Done = ignore,
 ) -> scores.Evaluation:
     """Judge answers, score the judgments, and keep both in the evaluation's folder."""
     found, records = benchmark.judge(answers, judge, progress)
