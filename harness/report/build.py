@@ -157,9 +157,9 @@ def published_tables(
 def published_results(
     table: Table, folder: Path, known: KnownControls, *, renewed: bool = False
 ) -> Results:
-    """Return what a folder has of a table, beside the controls that it was published with.
+    """Return what a folder has of a table, worded as it is declared now.
 
-    If `renewed`, it stands beside the known ones.
+    It stands beside the controls that it was published with or, if `renewed`, the known ones.
 
     Raises `HarnessError` if it has other rows or columns than the table has now.
     """
@@ -168,6 +168,7 @@ def published_results(
     columns = [column.id for column in table.columns]
     if not shown <= known_rows or [column.id for column in report.columns] != columns:
         raise HarnessError(f"{folder} has other rows or columns; publish the table again")
+    report = as_declared(report, table, known.profile)
     if renewed:
         report = beside_controls(report, table, known)
     return _results(
@@ -276,6 +277,12 @@ def _declared(
         "rows": tuple(ReportRow.of(row, table) for row in rows),
         "notes": tuple(plain(note) for note in table.notes),
     }
+
+
+def as_declared(report: Report, table: Table, profile: Profile) -> Report:
+    """Return a report with the wording of its rows, columns and notes as declared now."""
+    rows = [row for row in table.rows if row.id in {shown.id for shown in report.rows}]
+    return report.model_copy(update=_declared(table, profile, report.seeds, rows))
 
 
 def _failures(cells: Iterable[Cell]) -> list[str]:

@@ -13,7 +13,7 @@ from harness.registry.declared import all_profiles, all_tables
 from harness.registry.profile import Profile, benchmark_of, lacking_rows, table_at
 from harness.registry.schema import Table
 from harness.report import reward_study
-from harness.report.build import sensitivity, summarise
+from harness.report.build import as_declared, sensitivity, summarise
 from harness.report.cells import measured_cell
 from harness.report.controls import Controls, checked_runs, seeds_asked
 from harness.report.league import league_pictures, leagues_of
@@ -141,6 +141,7 @@ def recomputed(report: Report, folder: Path) -> Report:
     profile = all_profiles().get(report.profile)
     if table is not None and profile is not None and {*rows} <= {row.id for row in table.rows}:
         table = table_at(table, profile)
+        report = as_declared(report, table, profile)
         controls = _controls(table, profile, report, measured) if table.controls else None
         found = sensitivity(table, cells, controls)
         if controls is None:  # what they said is not in this folder

@@ -16,11 +16,13 @@ from harness.registry.claims import figure_claims
 from harness.registry.declared import load_tables, named_profile
 from harness.registry.profile import load_profiles, table_at
 from harness.report.answer import Answer, answer_to
-from harness.report.build import published_tables
+from harness.report.build import published_results, published_tables
 from harness.report.claims import all_verdicts
+from harness.report.controls import KnownControls
 from harness.report.page.page import as_html, run_block
 from harness.report.page.pictures import published_pictures
 from harness.report.publication import read_index, read_published
+from harness.report.render import as_markdown
 from harness.report.results import Results
 from harness.report.view import our_decimals
 from harness.selection.experiment import select
@@ -77,6 +79,18 @@ def test_the_page_of_findings_is_what_the_published_scores_say() -> None:
     """Write it again with the command in its head."""
     page = select("all", "micro").findings()
     assert page == (results_dir() / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", ["laptop", "micro"])
+def test_the_published_markdown_is_worded_as_the_page(name: str) -> None:
+    """Publish a table again where it is not: `report T --profile P --published --publish`."""
+    profile, places = load_profiles()[name], results_dir() / name
+    known = KnownControls(profile, None, results_dir())
+    for table in load_tables().values():
+        if (folder := places / table.id).is_dir():
+            found = published_results(table_at(table, profile), folder, known)
+            page = (folder / "report.md").read_text(encoding="utf-8")
+            assert as_markdown(found) == page, table.id
 
 
 def test_fifty_numbers_are_those_of_the_published_json(
