@@ -16,7 +16,7 @@ from typing import Any
 from harness.errors import HarnessError
 from harness.evaluation.calibration import Calibration
 from harness.evaluation.calibration import states as calibration_states
-from harness.pipeline.runs import TableRuns, runnable
+from harness.pipeline.runs import TableRuns, plan_table, runnable
 from harness.project import calibrations_dir
 from harness.registry.claims import Claim
 from harness.registry.documents import read_document, sources
@@ -24,7 +24,7 @@ from harness.registry.profile import Profile, benchmark_of, lacking_rows, roles_
 from harness.registry.recipe import Online
 from harness.registry.schema import Row, Table, TrainingKind
 from harness.registry.training import like
-from harness.report.cells import cells_of, declared_cell
+from harness.report.cells import cells_of, declared_cell, trace_of
 from harness.report.controls import (
     Controls,
     KnownControls,
@@ -159,7 +159,8 @@ def published_results(
 ) -> Results:
     """Return what a folder has of a table, worded as it is declared now.
 
-    It stands beside the controls that it was published with or, if `renewed`, the known ones.
+    It stands beside the controls that it was published with or, if `renewed`, the known ones, and
+    then also gives the sources of settings as declared now.
 
     Raises `HarnessError` if it has other rows or columns than the table has now.
     """
@@ -170,7 +171,7 @@ def published_results(
         raise HarnessError(f"{folder} has other rows or columns; publish the table again")
     report = as_declared(report, table, known.profile)
     if renewed:
-        report = beside_controls(report, table, known)
+        report = _sourced(beside_controls(report, table, known), table, known.profile)
     return _results(
         table,
         known,
@@ -283,6 +284,15 @@ def as_declared(report: Report, table: Table, profile: Profile) -> Report:
     """Return a report with the wording of its rows, columns and notes as declared now."""
     rows = [row for row in table.rows if row.id in {shown.id for shown in report.rows}]
     return report.model_copy(update=_declared(table, profile, report.seeds, rows))
+
+
+def _sourced(report: Report, table: Table, profile: Profile) -> Report:
+    """Return a report with its settings and their sources as declared now, if its runs are."""
+    runs = plan_table(table, profile, report.seeds, [row.id for row in report.rows])
+    now = {trace_of(run, name) for run in runs.runs.values() for name in run.judged}
+    if not now.issuperset(trace for cell in report.cells for trace in cell.runs):
+        return report
+    return report.model_copy(update={"assumptions": tuple(assumptions_of(runs))})
 
 
 def _failures(cells: Iterable[Cell]) -> list[str]:

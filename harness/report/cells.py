@@ -40,15 +40,18 @@ def cells_of(table_runs: TableRuns, store: Store, scores: RunScores) -> list[Cel
             state, reason = state_of(behind, benchmark, score, measured, failures)
             judges = dict.fromkeys(str(run.judged[benchmark].settings["judge"]) for run in behind)
             judged = (
-                f"{run.name}@{run.judged[benchmark].fingerprint[:12]}"
-                for run in behind
-                if (run_id, run.seed, score) in measured
+                trace_of(run, benchmark) for run in behind if (run_id, run.seed, score) in measured
             )
             ours |= {"state": state, "reason": reason}
             ours |= {"judge": ", ".join(judges), "runs": tuple(judged)}
         ours |= makers(run_id)
         cells.append(declared_cell(table, profile, table_runs.seeds, row, column, **ours))
     return cells
+
+
+def trace_of(run: Run, benchmark: str) -> str:
+    """Return a run's name with the fingerprint of a benchmark's judgments, as cells have it."""
+    return f"{run.name}@{run.judged[benchmark].fingerprint[:12]}"
 
 
 def measured_cell(cell: Cell, scores: RunScores) -> Cell:

@@ -251,7 +251,7 @@ class KnownControls:
 
     @cached_property
     def published(self) -> tuple[Controls, Mapping[tuple[str, str], str]] | None:
-        """The published controls, with the fingerprints of their runs."""
+        """The published controls, worded as declared now, with the fingerprints of their runs."""
         table, profile = self._table, self.profile
         folder = self._results / profile.name / (table.id if table else "")
         if table is None or not (folder / REPORT).is_file():
@@ -264,8 +264,12 @@ class KnownControls:
             cell = cells.get((more, column))
             return cell.gain if cell is not None and cell.baseline_row == less else None
 
-        tripled = tripled_prompts(table, gain)
-        found = Controls(report.controls, tripled, self.accuracies)
+        now = {control.id: control.statement for control in table.controls}
+        checked = tuple(
+            it.model_copy(update={"statement": now.get(it.id, it.statement)})
+            for it in report.controls
+        )
+        found = Controls(checked, tripled_prompts(table, gain), self.accuracies)
         return found, fingerprints_of(report.cells)
 
     def _accuracies(self) -> dict[str, Scores]:

@@ -5,17 +5,15 @@ A table on prompts of our own also has prompts and answers, in `examples.json`.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 from harness.pipeline.runs import TableRuns
 from harness.registry.declared import all_profiles, all_tables
-from harness.registry.profile import Profile, benchmark_of, lacking_rows, table_at
-from harness.registry.schema import Table
+from harness.registry.profile import benchmark_of, lacking_rows, table_at
 from harness.report import reward_study
 from harness.report.build import as_declared, sensitivity, summarise
 from harness.report.cells import measured_cell
-from harness.report.controls import Controls, checked_runs, seeds_asked
+from harness.report.controls import checked_runs, seeds_asked
 from harness.report.league import league_pictures, leagues_of
 from harness.report.model import Report
 from harness.report.page.examples import FILE, Examples, examples_of, read_examples, write_examples
@@ -29,7 +27,7 @@ from harness.report.publication import (
 )
 from harness.report.render import as_markdown
 from harness.report.results import Results
-from harness.report.scores import Measured, RunScores, read_score_file, write_scores
+from harness.report.scores import RunScores, read_score_file, write_scores
 from harness.runtime import Stage, Store
 
 ANSWERS = "answers.parquet"
@@ -142,7 +140,10 @@ def recomputed(report: Report, folder: Path) -> Report:
     if table is not None and profile is not None and {*rows} <= {row.id for row in table.rows}:
         table = table_at(table, profile)
         report = as_declared(report, table, profile)
-        controls = _controls(table, profile, report, measured) if table.controls else None
+        controls = None
+        if table.controls:
+            absent = lacking_rows(table, profile)
+            controls = checked_runs(table, profile, seeds_asked(report.cells), measured, absent)
         found = sensitivity(table, cells, controls)
         if controls is None:  # what they said is not in this folder
             doses = {power.training: power.dose for power in report.power}
@@ -152,18 +153,6 @@ def recomputed(report: Report, folder: Path) -> Report:
             found = {"power": tuple(power)}
         again |= found
     return report.model_copy(update=again)
-
-
-def _controls(table: Table, profile: Profile, report: Report, measured: Measured) -> Controls:
-    """Return how the controls come out, keeping published statements whose wording has changed."""
-    lacking = lacking_rows(table, profile)
-    found = checked_runs(table, profile, seeds_asked(report.cells), measured, lacking)
-    said = {control.id: control.statement for control in report.controls}
-    checked = (
-        control.model_copy(update={"statement": said.get(control.id, control.statement)})
-        for control in found.checked
-    )
-    return replace(found, checked=tuple(checked))
 
 
 def table_extent(report: Report) -> IndexEntry:
