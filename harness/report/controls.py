@@ -101,7 +101,8 @@ def choosing(training: TrainingKind) -> tuple[str, ...]:
     which = ("", "-worst", "-shuffled")
     if training == "online":
         return tuple(f"{CHOOSING}parents{end}-online" for end in which)
-    return tuple(f"{CHOOSING}{what}{end}" for what in ("parents", "prompts") for end in which)
+    of = ("parents", "parents-6x", "prompts")
+    return tuple(f"{CHOOSING}{what}{end}" for what in of for end in which)
 
 
 def _stopped(own: Iterable[CheckedControl], called: str) -> str | None:

@@ -478,7 +478,6 @@ def test_claims_about_choosing_need_its_controls_and_others_do_not() -> None:
 
 
 def test_a_control_of_choosing_bars_claims_about_its_own_training_alone() -> None:
-    """Those of choosing at six times the prompts bar none."""
     passed = controls()
     trainings: tuple[TrainingKind, ...] = ("offline", "online")
     for own in passed.checked:
@@ -487,7 +486,7 @@ def test_a_control_of_choosing_bars_claims_about_its_own_training_alone() -> Non
             checked = tuple(failed if it is own else it for it in passed.checked)
             found = replace(passed, checked=checked)
             barred = [of for of in trainings if found.why_not_choosing(of) is not None]
-            assert barred == ([] if "6x" in own.id else [own.training]), own.id
+            assert barred == [own.training], own.id
 
 
 def test_a_control_of_choosing_that_has_not_run_bars_and_one_that_cannot_does_not() -> None:
