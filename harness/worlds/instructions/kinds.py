@@ -40,7 +40,7 @@ class Kind:
         values: All values, from the easiest to the hardest if `graded`.
         slot: Part of the answer that it decides; None if only `CLASHES` keep it from others.
         family: Kinds of one family are neighbors of each other.
-        new: Whether training never sees it.
+        new: Whether it is in no prompt of training, one control's aside.
     """
 
     name: str
@@ -212,7 +212,7 @@ _ALL = (
     Kind("question_mark", "punctuation",
          ("Ask the reader at least {} question{s}.", "Put in {} or more question marks."),
          lambda text, n: text.count("?") >= int(n or 0), (1, 2, 3), graded=True),
-    # Training never sees these.
+    # Only a control trains on these.
     Kind("numbered", "layout",
          ("Write a numbered list with exactly {} entries.",
           "Give it as a list numbered from 1 to {}."),

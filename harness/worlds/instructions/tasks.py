@@ -4,8 +4,8 @@
 
 A prompt's text says everything: `read` gives back the task it was written from, or None for any
 other text. Training prompts, the benchmark of held-out prompts and that of new kinds share no
-subject; the last has only kinds that training never sees. Everything here follows from `VERSION`.
-Identities name it and a digest of the texts.
+subject; the last has only kinds that just one control trains on. Everything here follows from
+`VERSION`. Identities name it and a digest of the texts.
 """
 
 from __future__ import annotations
