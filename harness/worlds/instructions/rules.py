@@ -6,8 +6,8 @@ or "* **". So an answer has no reward at all unless it is a text about its subje
 - it has at least four words,
 - one of them begins like a word of the subject,
 - from twelve words on, four of five runs of three words are distinct, and so are two of five words,
-- it is finished: it ends with a mark other than `,;:-_(`. Without this rule a
-  training teaches, by chance, to end within the limit of tokens or never to end.
+- it is finished: it ends with a mark other than `,;:-_(`. Without this rule a training teaches, by
+  chance, to end within the limit of tokens or never to end.
 """
 
 from __future__ import annotations
