@@ -282,7 +282,8 @@ def _declared(
 
 def as_declared(report: Report, table: Table, profile: Profile) -> Report:
     """Return a report with the wording of its rows, columns and notes as declared now."""
-    rows = [row for row in table.rows if row.id in {shown.id for shown in report.rows}]
+    shown = {row.id for row in report.rows}
+    rows = [row for row in table.rows if row.id in shown]
     return report.model_copy(update=_declared(table, profile, report.seeds, rows))
 
 
