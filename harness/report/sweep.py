@@ -17,7 +17,7 @@ from harness.report.model import Part
 from harness.report.publication import REPORT, SCORES, IndexEntry, Publication, check_files
 from harness.report.render import markdown
 from harness.report.scores import Measured, RunScores, read_score_file, write_scores
-from harness.report.view import Block, with_half
+from harness.report.view import ONE_SEED, Block, with_half
 from harness.strict import Strict
 
 NOT_RUN = "not run"
@@ -191,11 +191,13 @@ def _winner_block(report: SweepReport) -> Block:
         return Block(title, ("no trial is complete yet",), ("score",))
     if not report.benchmarks:
         return Block(title, (f"Trial {report.winner}: {NOT_RUN}",), ("score",))
-    seeds = ", ".join(map(str, report.result_seeds))
-    note = f"Trial {report.winner}, run anew with seeds {seeds} that no trial has seen; 95%."
+    seeds, level = ", ".join(map(str, report.result_seeds)), "95%"
+    if len(report.result_seeds) == 1:
+        level = ONE_SEED
+    note = f"Trial {report.winner}, run anew with seeds {seeds} that no trial has seen; {level}."
     rows = []
     for it in report.benchmarks:
-        own, gain = NOT_RUN, "the base recipe is the winner"
+        own, gain = NOT_RUN, NOT_RUN if it.base is None else "the base recipe is the winner"
         if it.mean is not None and it.ci_high is not None:
             own = with_half(it.mean, it.ci_high, 2)
         if it.gain is not None and it.gain_ci_high is not None:

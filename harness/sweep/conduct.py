@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
 from statistics import fmean
@@ -159,8 +159,7 @@ def run_sweep(
 
         def tell(study: optuna.Study, trial: optuna.trial.FrozenTrial) -> None:
             mlflow.attempt(lambda: trial_records(order, study))
-            line = trial_line(sweep, trial)
-            outcome = f"{line.outcome} ({line.seconds or 0:.0f} s)"
+            outcome = trial_line(sweep, trial).outcome
             say(f"trial {trial.number} · {outcome} · {ended()} of {order.target} trials done")
 
         say(f"{order.study}: {min(ended(), order.target)} of {order.target} trials done")
@@ -202,6 +201,8 @@ class Objective:
     engine: Engine
     say: Say
     watch: Say = ignore
+    _uncounted: set[Stage] = field(default_factory=set, init=False)
+    """Stages that were computed for the whole grid, until a trial counts them as its own."""
 
     def __call__(self, trial: optuna.Trial) -> tuple[float, ...]:
         """Return the trial's objectives, means over the seeds."""
@@ -217,9 +218,10 @@ class Objective:
         sweep, store = self.order.sweep, self.engine.store
         runs = self._runs(point, str(trial.number))
         whole = plan_of([run for several in runs.values() for run in several])
-        missing = len(whole.pending(store))
-        trial.set_user_attr(Note.REUSED, len(whole) - missing)
-        trial.set_user_attr(Note.COMPUTED, missing)
+        own = {*whole.pending(store)} | self._uncounted.intersection(whole)
+        self._uncounted -= own
+        trial.set_user_attr(Note.REUSED, len(whole) - len(own))
+        trial.set_user_attr(Note.COMPUTED, len(own))
         self.compute(f"trial {trial.number} · {point_text(point)}", whole)
         means = tuple(
             fmean(objective_value(it.measure, run, store) for run in runs[it.after])
@@ -234,6 +236,7 @@ class Objective:
         asked = enumerate(declared_points(self.order.sweep)[: self.order.target])
         runs = [self._runs(point, str(i)).values() for i, point in asked]
         plan = plan_of([run for some in runs for several in some for run in several])
+        self._uncounted = {*plan.pending(self.engine.store)}
         self._run("all points of the grid", plan)
 
     def compute(self, what: str, plan: Plan) -> None:

@@ -78,7 +78,8 @@ def open_study(sweep: Sweep, name: str, target: int) -> optuna.Study:
     for trial in study.get_trials(states=(TrialState.RUNNING,)):
         study.tell(trial.number, state=TrialState.FAIL)
     known = [_asked(trial) for trial in study.trials if trial.state != TrialState.FAIL]
-    for trial in study.get_trials(states=(TrialState.FAIL,)):
+    # A point that failed is among the trials that have ended, even if it was also stopped once.
+    for trial in sorted(study.get_trials(states=(TrialState.FAIL,)), key=_was_stopped):
         point = _asked(trial)
         if point.keys() == sweep.space.keys() and point not in known:
             known.append(point)

@@ -178,6 +178,19 @@ def test_the_page_says_what_became_of_trials_without_values(tmp_path: Path) -> N
     assert "| the base recipe is the winner |" in page
 
 
+def test_a_base_recipe_that_lacks_a_seed_is_not_called_the_winner() -> None:
+    lacking = {key: values for key, values in MEASURED.items() if key[:2] != ("toy-base", 101)}
+    scores = winner_scores(lacking, "toy", (100, 101), ("ah_wr",))
+    winner, *_ = sweep_blocks(replace(REPORT, benchmarks=scores))
+    ((score, own, base, gain),) = winner.rows
+    assert (score, own[:5], base, gain) == ("ah_wr", "56.00", "", "not run")
+
+
+def test_with_one_fresh_seed_the_intervals_are_over_prompts_only() -> None:
+    winner, *_ = sweep_blocks(replace(REPORT, result_seeds=(100,)))
+    assert winner.notes[0].endswith("95%, over prompts only: one seed says nothing about the recipe.")
+
+
 def test_equal_points_are_ranked_once() -> None:
     twice = (*REPORT.trials, trial(4, 0.5, 4, 54.0, 12000))
     assert [t.number for t in replace(REPORT, trials=twice).best()] == [3, 1, 2, 0]

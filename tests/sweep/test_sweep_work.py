@@ -85,13 +85,16 @@ def test_a_trial_is_worth_the_mean_over_its_seeds(worked: Any) -> None:
 
 
 def test_the_points_of_a_grid_are_computed_together_and_each_stage_once(worked: Any) -> None:
-    """They share 26 stages; each has its own mix, train, answer and judge for each seed."""
+    """They share 26 stages; each has its own mix, train, answer and judge for each seed.
+
+    A stage counts as computed in the first trial that has it.
+    """
     engine = InlineEngine()
     said = worked(SWEEP, engine)
     assert len({stage.fingerprint for stage in engine.computed}) == len(engine.computed)
     (line,) = [line for line in said if "grid" in line]
     assert line == "all points of the grid: 26 of 58 stages reused, 32 to compute"
-    assert [(trial.reused, trial.computed) for trial in found(SWEEP).trials] == [(34, 0)] * 4
+    assert [(trial.reused, trial.computed) for trial in found(SWEEP).trials] == [(26, 8)] * 4
 
 
 def test_drawn_trials_share_what_does_not_depend_on_their_point(worked: Any) -> None:
@@ -147,6 +150,19 @@ def test_a_failed_point_of_a_part_of_a_grid_is_tried_again_before_any_other(work
         point[SHARE] for point in grid(sweep)[:2]
     }
     assert len(trial_records(order_of(sweep), opened(sweep))) == 3
+
+
+def test_a_trial_that_was_stopped_and_then_fails_is_tried_again(worked: Any) -> None:
+    sweep = toy(space={SHARE: {"suggest_float": {"low": 0.2, "high": 0.8}}})
+    with pytest.raises(Interrupted):
+        worked(sweep, Stopped(1))
+    wrong = point_of(opened(sweep).trials[0])[SHARE]
+    worked(sweep, InlineEngine(lambda stage: stage.settings.get("evolved_share") == wrong))
+    assert [trial.params[SHARE] for trial in found(sweep).failed] == [wrong]
+    worked(sweep)
+    report = found(sweep)
+    assert (report.counted, report.failed) == (4, [])
+    assert wrong in [trial.params[SHARE] for trial in report.complete]
 
 
 def test_of_a_part_of_a_grid_only_the_points_asked_first_are_computed(worked: Any) -> None:
