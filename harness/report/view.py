@@ -127,11 +127,15 @@ def _made_with(report: Report) -> list[tuple[str, str]]:
 
 
 def _with_rows(report: Report, models: Callable[[Cell], Sequence[str]]) -> str:
-    """Return the models behind a table's cells, each with its rows unless all that ran use it."""
-    ran = {cell.row for cell in report.cells if cell.runs}
-    rows = grouped((name, cell.row) for cell in report.cells for name in models(cell))
+    """Return the models behind the rows that ran, each with its rows unless all of these use it.
+
+    Before any row has run, all of them count.
+    """
+    ran = {cell.row for cell in report.cells if cell.runs} or {cell.row for cell in report.cells}
+    cells = [cell for cell in report.cells if cell.row in ran]
+    rows = grouped((name, cell.row) for cell in cells for name in models(cell))
     return "; ".join(
-        name if len(having) == len(ran) else f"{name} ({', '.join(having)})"
+        name if {*having} == ran else f"{name} ({', '.join(having)})"
         for name, having in sorted(rows.items())
     )
 

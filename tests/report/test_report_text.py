@@ -106,6 +106,17 @@ def test_no_line_is_longer_than_80_characters_and_nothing_is_cut_off(
     assert "…" not in text
 
 
+def test_models_are_named_for_the_rows_that_have_run(store: Store) -> None:
+    """Of the three rows with a reward model two have run, and one of these evolves."""
+    runs = toy_runs()
+    for seed in (0, 1):
+        for row in ("base", "dpo-h1", "dpo-eva-uniform"):
+            write_scores(store, runs, row, seed, ah_wr={"p0": 50.0, "p1": 52.0})
+    found = dict(facts(stored(runs, store)))
+    assert found["Reward model"] == "toy-1/rm_pointwise@bb (dpo-1, eva-uniform)"
+    assert found["Creator"] == "micro-4/evol_instruct (eva-uniform)"
+
+
 def test_the_report_says_what_stands_behind_it(store: Store) -> None:
     found = dict(facts(full(store)))
     assert found["Judge"] == "toy-1/oracle (arena_hard, mt_bench)"
