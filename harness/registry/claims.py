@@ -9,6 +9,7 @@ has one primary claim, declared before there are results.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,7 +17,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from harness.project import project_root
 from harness.registry.documents import Document, Loc, Problem, read_declared
@@ -208,6 +209,9 @@ class Manipulation(Strict):
     than: str
 
 
+_NUMBER = r"[+-]?\d+(\.\d+)?"
+
+
 class Claim(Strict):
     """What the paper says, how it is tested, and whether the printed numbers bear it out."""
 
@@ -225,6 +229,14 @@ class Claim(Strict):
     """Whether the printed margin is no larger than the benchmark's noise, where known."""
     marks: tuple[Mark, ...] = ()
     needs: Manipulation | None = None
+
+    @field_validator("paper_margin")
+    @classmethod
+    def _as_printed(cls, given: str | tuple[str, ...] | None) -> str | tuple[str, ...] | None:
+        for margin in (given,) if isinstance(given, str) else given or ():
+            if not re.fullmatch(rf"{_NUMBER}( against {_NUMBER})?", margin):
+                raise ValueError(f"write `{margin}` as `+2.6` or `+0.4 against +0.1`")
+        return given
 
     def marks_at(self, profile: str) -> tuple[Mark, ...]:
         found = [mark for mark in self.marks if not mark.at or profile in mark.at]

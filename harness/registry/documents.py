@@ -83,6 +83,8 @@ class _Reader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
 def _mapping(reader: Any, node: Any) -> dict[str, Any]:
     data: dict[str, Any] = {}
     for key, value in node.value:
+        if not isinstance(key, yaml.ScalarNode):
+            raise YamlFault(key.start_mark.line + 1, "has a key that is not a name")
         name = str(key.value)  # whatever YAML would make of `on`, `1.0` or `null`
         if name in data:
             first = next(other for other, _ in node.value if other.value == name)

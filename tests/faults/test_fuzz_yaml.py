@@ -42,6 +42,8 @@ FAULTS = {
     "control characters": ("a: 1\nid: \x07", 1, "control characters are not allowed"),
     "two documents": ("a: 1\n---\nb: 2", 2, "another document"),
     "cut off": ('id: "abc', 1, "is not valid YAML"),
+    "a key of several values": ("a: 1\n? [b, c]\n: 2", 2, "has a key that is not a name"),
+    "a template left open": ("title: {{ name }}", 1, "has a key that is not a name"),
     "twice": ("a: 1\nb: 2\na: 3", 3, "`a` is given twice, first on line 1"),
 }
 

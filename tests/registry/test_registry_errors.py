@@ -154,6 +154,10 @@ CLAIM = """
         (CLAIM + CLAIM.replace("id: a", "id: b"), "not `a`, `b`"),
         (CLAIM + CLAIM.replace("    primary: true\n", ""), "`a` is already in"),
         (CLAIM.replace("kind: compare", "kind: compares"), "compares"),
+        (
+            CLAIM + '    paper_margin: "+2.6 points"\n',
+            "write `+2.6 points` as `+2.6` or `+0.4 against +0.1`",
+        ),
         (CLAIM.replace("source: here", "sauce: here"), "did you mean `source`?"),
         (
             CLAIM + "    marks: [{word: trivial, because: it is, at: [mirco]}]\n",
