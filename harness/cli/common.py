@@ -205,7 +205,15 @@ def console(*, stderr: bool = False) -> Console:
     stream = sys.stderr if stderr else sys.stdout
     free = not stream.isatty() and "COLUMNS" not in os.environ
     width = UNBOUNDED_WIDTH if free else None
-    return Console(stderr=stderr, width=width, markup=False, emoji=False, highlight=False)
+    redraws = os.environ.get("TERM", "").lower() not in ("dumb", "unknown")
+    return Console(
+        stderr=stderr,
+        width=width,
+        force_terminal=None if redraws else False,
+        markup=False,
+        emoji=False,
+        highlight=False,
+    )
 
 
 @contextmanager

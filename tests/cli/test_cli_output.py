@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import sys
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -72,6 +73,18 @@ def test_verdicts_have_colours_on_a_terminal_unless_none_are_wanted(
         monkeypatch.setenv(name, value)
     common.console().print(text_table(("verdict",), [("supported",)]))
     assert expected in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("kind", "draws"), [("xterm-256color", True), ("dumb", False)])
+def test_a_terminal_that_cannot_redraw_gets_lines(
+    monkeypatch: pytest.MonkeyPatch, kind: str, draws: bool
+) -> None:
+    """As rich says, nothing is drawn there, and a line every few seconds has to do."""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    for name in ("FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", kind)
+    assert common.console(stderr=True).is_terminal is draws
 
 
 def test_numbers_are_aligned_to_the_right_in_late_columns_too() -> None:
