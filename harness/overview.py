@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
-from harness.errors import UserError
+from harness import project
+from harness.errors import HarnessError, UserError
 from harness.foreign import read_json
-from harness.project import results_dir
 from harness.registry import declared
 from harness.registry.claims import figure_claims
 from harness.registry.declared import deviations
@@ -37,8 +37,13 @@ RUNGS: Mapping[str, tuple[str, str, str]] = {
 
 def _listed_profiles(profiles: Mapping[str, Profile]) -> Iterator[dict[str, Any]]:
     """Yield each profile, with what table 4 takes there and what is published."""
-    file = results_dir() / "index.json"
-    index = read_json(file.read_bytes()) if file.exists() else {}
+    file = project.results_dir() / "index.json"
+    try:
+        index = read_json(file.read_bytes()) if file.exists() else {}
+    except ValueError as error:
+        raise HarnessError(
+            f"{file} cannot be read as JSON ({error}); restore it from version control"
+        ) from error
     for name, profile in profiles.items():
         seeds = [
             len(entry["seeds"])

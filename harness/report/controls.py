@@ -18,10 +18,10 @@ from functools import cache, cached_property
 from itertools import pairwise
 from pathlib import Path
 
+from harness import project
 from harness.errors import UserError
 from harness.pipeline.factory import SEED
 from harness.pipeline.runs import runnable
-from harness.project import results_dir
 from harness.registry import declared
 from harness.registry.claims import Claim, Manipulation
 from harness.registry.profile import Profile, benchmark_of, table_at
@@ -213,7 +213,7 @@ class KnownControls:
 
     def __init__(self, profile: Profile, store: Store | None, results: Path | None = None) -> None:
         self.profile, self.store = profile, store
-        self._results = results or results_dir()
+        self._results = results or project.results_dir()
         self.accuracies = cache(self._accuracies)
         controls = declared.all_tables().get(declared.CONTROLS)
         self._table = None if controls is None else table_at(controls, profile)

@@ -85,6 +85,7 @@ def test_verify_fails_with_the_difference(says: Any, call: Any, results: Path) -
     results.mkdir()
     assert "index.json is missing" in call("verify", code=1).stderr
     (results / "index.json").write_text("{", encoding="utf-8")
+    assert "index.json cannot be read as JSON" in call("list", code=1).stderr
     found = says("verify", code=1)
     assert not found["ok"]
     assert "index.json cannot be read as JSON" in found["difference"]
