@@ -133,7 +133,7 @@ def recomputed(report: Report, folder: Path) -> Report:
         "seeds": tuple(sorted({seed for cell in cells for seed in cell.seeds})),
         "cells": tuple(cells),
         "summary": tuple(summarise(cells, scores)),
-        "leagues": leagues_of(table, rows, scores) if table and report.leagues else (),
+        "leagues": leagues_of(table, rows, scores) if table and report.leagues else report.leagues,
         "study": None if study is None else reward_study.recomputed(study, measured),
     }
     profile = all_profiles().get(report.profile)

@@ -168,6 +168,8 @@ class Experiment(Request):
             self._publish_group(results_dir, allow_fewer, seeds, on_note)
             return None
         place = results_dir / self.profile.name / self.id
+        if self.figure is None and (published or add) and not place.is_dir():
+            raise UserError(f"`{self.id}` is not published for the profile `{self.profile.name}`")
         if self.figure is None and published:
             reports = Reports((self._renewed(place),), published=True)
         else:
@@ -184,8 +186,6 @@ class Experiment(Request):
 
     def _renewed(self, folder: Path) -> Results:
         """Return the published results in a folder beside the published controls of today."""
-        if not folder.is_dir():
-            raise UserError(f"`{self.id}` is not published for the profile `{self.profile.name}`")
         known = KnownControls(self.profile, None, folder.parents[1])
         return published_results(self.tables[0], folder, known, renewed=True)
 

@@ -180,8 +180,8 @@ def run_sweep(
                 best = winner_of(sweep, trials_of(study))
                 if best is None:
                     raise HarnessError(
-                        f"no trial of `{sweep.name}` is complete: `harness sweep show "
-                        f"{sweep.name}` says why they failed"
+                        f"no trial of `{sweep.name}` is complete: the lines of the trials say why, "
+                        "and the same command tries them again"
                     )
                 what = "winner and base recipe on the benchmarks, fresh seeds"
                 runs = final_runs(sweep, order.profile, point_of(best))

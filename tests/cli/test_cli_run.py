@@ -194,6 +194,8 @@ def test_the_reward_models_are_run_studied_published_and_verified(
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
     refused = call("report", "table4", "--published", "--publish", code=2)
     assert "`table4` is not published for the profile `micro`" in refused.stderr
+    refused = call("report", "table4", "--seeds", "0", "--publish", "--add", code=2)
+    assert "`table4` is not published for the profile `micro`" in refused.stderr
 
 
 def test_sync_without_any_run_writes_nothing(call: Any, tracker: Any) -> None:

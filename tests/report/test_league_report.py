@@ -5,10 +5,12 @@ from typing import Any
 
 import pytest
 
+from harness.project import results_dir
 from harness.registry.declared import load_tables
 from harness.registry.schema import Table
 from harness.report.league import area, leagues_of
-from harness.report.model import FoundLeague
+from harness.report.model import FoundLeague, Report
+from harness.report.publish import recomputed
 from harness.report.scores import RunScores
 from harness.statistics import ScoreMatrix
 
@@ -148,3 +150,12 @@ def test_what_has_not_run_is_missing_and_not_zero(table: Table) -> None:
     (pcl,) = [own for own in found.members if own.row == "pool-pcl"]
     assert (pcl.verdict, pcl.area, pcl.final) == ("missing", None, None)
     assert "1 have not run" in found.said
+
+
+def test_the_leagues_of_a_table_that_is_not_declared_here_are_kept() -> None:
+    """A table of one's own, verified where its file is not."""
+    folder = results_dir() / "micro" / "selectors"
+    published = Report.model_validate_json((folder / "report.json").read_bytes())
+    own = published.model_copy(update={"table": "mine"})
+    assert len(own.leagues) == 2
+    assert recomputed(own, folder).leagues == own.leagues
