@@ -41,6 +41,10 @@ FOLDER = Path(__file__).resolve().parent / "declarations"
 """The sweeps that ship with the package."""
 
 
+MOST_VALUES = 10_000
+"""Most values of a parameter with a step; reports and grids list them all."""
+
+
 class Choices(Strict):
     choices: tuple[Scalar, ...]
 
@@ -65,6 +69,8 @@ class Floats(Strict):
         if not self.low < self.high:
             raise ValueError("`low` must be less than `high`")
         stepped = self.step != type(self).model_fields["step"].default
+        if self.step is not None and (self.high - self.low) / self.step >= MOST_VALUES:
+            raise ValueError(f"there are over {MOST_VALUES} values; give a larger `step`")
         if self.log and (self.low <= 0 or stepped):
             raise ValueError("`log` needs a `low` above 0 and takes no `step`")
         return self

@@ -191,6 +191,9 @@ def _scored(planner: Planner, run: Run) -> Run:
 
 def _shortened(recipe: Recipe, after: int) -> Recipe:
     """Truncate a recipe, within its first pass; its stages are a prefix of the full recipe's."""
+    whole = len(recipe.chain) if recipe.online is None else recipe.online.size
+    if after > whole:
+        raise UserError(f"an objective is measured after {after} of a training of {whole}")
     if recipe.online is None:
         return recipe.model_copy(update={"chain": recipe.chain[:after]})
     first = {"size": after, "passes": 1}

@@ -93,6 +93,7 @@ def test_the_paper_s_setting_is_a_point_of_offline_evolve() -> None:
         ({"space": {SHARE: {"suggest_float": {"low": 0, "high": 1, "log": True}}}}, "above 0"),
         ({"space": {SHARE: {"suggest_int": {"low": 0.5, "high": 2}}}}, "low: "),
         ({"space": {SHARE: {"suggest_floats": {"low": 0, "high": 2}}}}, "`suggest_float`?"),
+        ({"space": {SHARE: {"suggest_int": {"low": 1, "high": 10**12}}}}, "larger `step`"),
         ({"space": {SHARE: {}}}, "give one of `suggest_categorical`"),
         ({"space": {SHARE: {"suggest_int": None}}}, "give one of `suggest_categorical`"),
         ({"objectives": []}, "at least 1 item"),

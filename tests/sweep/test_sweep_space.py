@@ -70,6 +70,15 @@ def test_an_impossible_point_is_found_before_anything_runs(
     assert "impossible" in str(raised.value)
 
 
+def test_what_is_measured_after_more_training_than_a_point_has_is_impossible() -> None:
+    """1x and 3x, one objective after 3x."""
+    after = {"name": "win_rate", "measure": "val_wr", "direction": "maximize", "after": 3}
+    recipe = {"algorithm": "rloo", "online": {"prompts": "eva", "size": 3}}
+    sweep = toy(recipe=recipe, space={"recipe.online.size": choice(1, 3)}, objectives=[after])
+    with pytest.raises(UserError, match=r"size 1, which is impossible: .* 3 of a training of 1"):
+        shared_stages(sweep, micro())
+
+
 @pytest.mark.parametrize(
     ("path", "words"),
     [
