@@ -241,6 +241,23 @@ def sources(data: Any, at: str = "", source: str = "") -> list[tuple[str, Any, s
     return found
 
 
+def laid_over(written: Any, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the data of a `Sourced` declaration with sourced values, nested, in place of its own.
+
+    A source that was written for several values together is then written for each of them.
+    """
+    if changes.keys() == _SOURCED:
+        return dict(changes)
+    if isinstance(written, Mapping) and written.keys() == _SOURCED:
+        each, source = written["value"] or {}, written["source"]
+        written = {key: {"value": value, "source": source} for key, value in each.items()}
+    found = dict(written or {})
+    for key, value in changes.items():
+        below = found.get(key)
+        found[key] = laid_over(below, value) if isinstance(value, Mapping) else value
+    return found
+
+
 def read_declared(
     path: Path,
     model: type[Declared],

@@ -17,10 +17,10 @@ from harness.errors import HarnessError, UserError
 from harness.pipeline.runs import plan_figure, plan_table, shown_seeds
 from harness.project import work_dir
 from harness.registry import declared
-from harness.registry.documents import as_yaml, read_yaml
+from harness.registry.documents import as_yaml, laid_over, read_yaml
 from harness.registry.overrides import nested, overrides_of
 from harness.registry.profile import table_at
-from harness.registry.recipe import flattened, merge
+from harness.registry.recipe import flattened
 from harness.registry.schema import Table
 from harness.report.build import published_results, published_tables, results_of, stored_results
 from harness.report.controls import KnownControls
@@ -281,5 +281,5 @@ def varied(profile: str, texts: Sequence[str]) -> str:
         for path, v in changed.items()
     }
     target = work_dir() / "profiles" / f"{name}.yaml"
-    write_whole(target, as_yaml(merge(read_yaml(base.file), {**nested(sourced), "name": name})))
+    write_whole(target, as_yaml(laid_over(read_yaml(base.file), {**nested(sourced), "name": name})))
     return str(target)

@@ -1,12 +1,15 @@
 """`--set`: values are typed and checked as in a declaration; mistakes are one sentence."""
 
+from pathlib import Path
+
 import pytest
 
 from harness.errors import UserError
 from harness.registry.declared import named_profile
 from harness.registry.overrides import nested, overrides_of
 from harness.registry.profile import Profile
-from harness.registry.recipe import merge
+from harness.registry.recipe import flattened, merge
+from harness.selection.experiment import varied
 
 
 def profile(*texts: str) -> Profile:
@@ -71,3 +74,28 @@ def test_a_setting_is_given_once() -> None:
         other = "profile.training.dpo.beta" if path.endswith("dpo") else "profile.training.dpo"
         with pytest.raises(UserError, match=rf"--set {other} is given twice"):
             profile(f"{path}=1", f"{other}=2")
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "value"),
+    [
+        ("micro", "x", 8),
+        ("micro", "trained_reward_models.pointwise_noisy_1.steps", 400),
+        ("single-gpu", "serving.policy.template.enable_thinking", True),
+        ("paper", "benchmarks.mt_bench.temperature.writing", 0.5),
+        ("paper", "benchmarks.mt_bench.temperature", 0.5),
+    ],
+)
+def test_the_file_of_what_is_set_changes_that_setting_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, path: str, value: object
+) -> None:
+    """However its source was written: for it alone, or for several settings together."""
+    monkeypatch.setenv("HARNESS_WORK", str(tmp_path))
+    shipped = flattened(named_profile(name).model_dump(by_alias=True))
+    own = flattened(
+        named_profile(varied(name, [f"profile.{path}={value}"])).model_dump(by_alias=True)
+    )
+    others = {it for it in shipped if it != "name" and not f"{it}.".startswith(f"{path}.")}
+    assert {it for it in others if own[it] != shipped[it]} == set()
+    assert own.keys() - others == {"name", path}
+    assert own[path] == value
