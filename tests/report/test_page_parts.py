@@ -243,6 +243,34 @@ def test_what_cannot_be_seen_is_made_visible_and_long_texts_are_cut() -> None:
     assert truncated("x" * LONGEST) == "x" * LONGEST
 
 
+def test_what_is_written_with_other_spaces_and_joined_emoji_is_shown_as_it_is() -> None:
+    for text in ("a\u00a0b", "\u4f60\u597d\u3000\u4e16\u754c", "\U0001f468\u200d\U0001f469"):
+        assert printable(text) == text
+    assert printable("a\r\nb") == "a\nb"
+
+
+@pytest.mark.parametrize(
+    ("recipe", "reward_model"),
+    [
+        ({"reward_model": "pointwise_brief_1"}, "trained from toy-1/theta0@aa in 60 steps on "),
+        ({"chain": ["human", "eva", "eva"], "train": "scratch"}, "toy-1/rm_pointwise@bb"),
+    ],
+)
+def test_examples_of_other_trainings(
+    store: Store, recipe: dict[str, Any], reward_model: str
+) -> None:
+    """With a reward model that is trained, and on the pairs of all rounds at once."""
+    *others, last = DECLARATION["rows"]
+    own = {**last, "recipe": {**last["recipe"], **recipe}}
+    runs = toy_runs(seeds=[0], table={**DECLARATION, "rows": [*others, own]})
+    write_lineage(store, runs)
+    write_training(store, runs)
+    found = examples_of(runs, store).offline
+    assert [lineage.steps[0].name for lineage in found] == ["h2", "h1", "h3"]
+    assert found[0].steps[0].answers
+    assert found[0].reward_model.startswith(reward_model)
+
+
 def test_examples_are_the_first_the_middle_and_the_last_drawn(store: Store) -> None:
     """Drawn are h2, h0, h1 and h3; of four the middle is the third. h0 was rewritten twice."""
     runs = toy_runs(seeds=[0, 1])

@@ -55,7 +55,7 @@ def write_lineage(store: Store, runs: TableRuns, text: str = "7 5", seed: int = 
     write_files(store, stages["select"], selected=selected)
     write_files(store, stages["evolve"], prompts=rewrites)
     mix = run.iterations[-1].prompts
-    base = mix.inputs["base"].inputs["rewards"]
+    base = mix.inputs["base"].inputs.get("rewards", stages["select"].inputs["rewards"])
     for annotate, prompts in ((base, drawn), (stages["pair"].inputs["rewards"], rewrites)):
         write_answers(store, annotate, prompts, text)
     rewards = {"reward_rejected": 0.0, "reward_chosen": 3.0}

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.pipeline.algorithm import Run
+from harness.pipeline.factory import reward_models_named
 from harness.pipeline.runs import TableRuns
 from harness.report.facts import creator_stages
 from harness.report.model import Part
@@ -128,7 +129,7 @@ def _lineages(table_runs: TableRuns, store: Store, *, online: bool) -> Iterator[
                 row=row_id,
                 run=run.name,
                 rule=ONLINE_RULE if online else OFFLINE_RULE,
-                reward_model=str(rewarded.settings["reward_model"]),
+                reward_model=", ".join(reward_models_named([rewarded, *rewarded.inputs.values()])),
                 steps=tuple(steps),
                 stages=tuple(stage.fingerprint[:12] for stage in stages),
             )
@@ -145,7 +146,8 @@ def _offline(run: Run, store: Store) -> Chains:
     for child in _read(store, stages["evolve"], "prompts.parquet"):
         children[child["parent_id"]].append(child)
     mix = run.iterations[-1].prompts
-    rewarded = mix.inputs["base"].inputs["rewards"]
+    base = mix.inputs["base"]  # may be a mix or repeated pairs, which have no rewards of their own
+    rewarded = (base if "rewards" in base.inputs else stages["select"]).inputs["rewards"]
     answers = _answers(store, rewarded) | _answers(store, stages["pair"].inputs["rewards"])
     mixed = {pair["prompt_id"]: pair for pair in _read(store, mix, "pairs.parquet")}
     drops_ties = run.training[-1].settings.get("drop_ties")

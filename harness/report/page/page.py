@@ -11,6 +11,7 @@ import functools
 import hashlib
 import math
 import re
+import unicodedata
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -322,10 +323,16 @@ def _where(entry: Deviation, profile: Profile) -> str:
 
 
 def printable(value: Any) -> Any:
-    """Replace what cannot be printed, bidirectional controls included, in text without markup."""
+    """Replace what cannot be printed, bidirectional controls included, in text without markup.
+
+    Spaces of any width and the joiner of emoji stay.
+    """
     if not isinstance(value, str) or hasattr(value, "__html__"):
         return value
-    return "".join(c if c.isprintable() or c in "\n\t" else "\ufffd" for c in value)
+    return "".join(
+        c if c.isprintable() or c in "\n\t\u200d" or unicodedata.category(c) == "Zs" else "\ufffd"
+        for c in value.replace("\r\n", "\n")
+    )
 
 
 def truncated(text: str) -> str:
