@@ -211,12 +211,16 @@ def fill(template: str, fields: Mapping[str, str]) -> str:
             f"A judge prompt asks for {{{error.args[0]}}}, which this benchmark does not have; use "
             "the benchmark's own prompts"
         ) from error
+    except (ValueError, LookupError, AttributeError, TypeError) as error:
+        raise UserError(
+            f"A judge prompt cannot be filled ({error}); write a brace that is not a field twice"
+        ) from error
 
 
 def read_records(path: Path) -> list[dict[str, Any]]:
     """Read a file of JSON lines, or one JSON list, into a list of objects."""
     try:
-        text = read_plain(path).decode("utf-8")
+        text = read_plain(path).decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         why = reason_of(error)
         raise UserError(f"Cannot read {path}: {why}; give JSON lines, or a JSON list") from error

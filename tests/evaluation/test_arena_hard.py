@@ -172,6 +172,9 @@ def test_published_judgments_are_made_again(shared_dir: Path, tmp_path: Path) ->
         ({"regex_pattern": "x"}, "regex_pattern"),
         ({"prompt_template": []}, "no system_prompt or prompt_template"),
         ({"system_prompt": None}, "no system_prompt or prompt_template"),
+        ({"max_tokens": None}, "max_tokens: None; give a whole number"),
+        ({"number_of_judgment_attempts": "many"}, "'many'; give a whole number"),
+        ({"temperature": "warm"}, "temperature: 'warm'; give a number"),
         ({"prompt_template": ["{answer_9}"]}, "answer_9"),
     ],
 )

@@ -1,5 +1,6 @@
 """MT-Bench: which prompt for which turn, temperatures, reading of ratings, means, missing ones."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -109,12 +110,27 @@ def test_a_template_is_filled_once() -> None:
         fill("{c}", {})
 
 
+@pytest.mark.parametrize("template", ["{a} }", "{}{a}", "{a.b}", "{a!z}", "{a:>q}", "{a[0]}{b"])
+def test_a_template_that_cannot_be_filled_is_one_sentence(template: str) -> None:
+    with pytest.raises(UserError, match="write a brace that is not a field twice"):
+        fill(template, {"a": "x"})
+
+
 @pytest.mark.parametrize(
     ("name", "text", "says"),
     [
         ("question.jsonl", None, "does not hold the questions of mt_bench"),
         ("judge_prompts.jsonl", None, "does not hold MT-Bench's judge prompts"),
-        ("judge_prompts.jsonl", '{"name": "single-v1"}', "has no prompt single-math-v1"),
+        (
+            "judge_prompts.jsonl",
+            '{"name": "single-v1", "system_prompt": "", "prompt_template": ""}',
+            "has no prompt single-math-v1",
+        ),
+        (
+            "judge_prompts.jsonl",
+            '{"name": "single-v1", "system_prompt": "x"}',
+            "single-v1 with no prompt_template",
+        ),
         ("reference_answer_gpt-4.jsonl", None, "does not hold MT-Bench's references"),
         ("question.jsonl", '{"question_id": 1, "turns": ["one"]}', "1 turns of 2"),
         ("question.jsonl", '{"turns": ["one", "two"]}', "no question_id"),
@@ -131,6 +147,12 @@ def test_a_file_that_is_absent_or_broken_is_one_sentence(
         (data / name).write_text(text)
     with pytest.raises(UserError, match=says):
         MtBench.load(data)
+
+
+def test_a_byte_order_mark_is_no_part_of_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text(json.dumps(answer(1, "m", "a", "b")), encoding="utf-8-sig")
+    assert read_answers(path).model == "m"
 
 
 def answer(prompt_id: int, model: str, *turns: str) -> dict[str, Any]:

@@ -358,10 +358,17 @@ def _settings(path: Path) -> dict[str, Any]:
     templates = [templates] if isinstance(templates, str) else templates
     if not isinstance(system, str) or not isinstance(templates, list) or not templates:
         raise UserError(f"{path} has no system_prompt or prompt_template; use the benchmark's file")
+    numbers = {"temperature": 0, "max_tokens": 4096, "number_of_judgment_attempts": 2}
+    for name, usual in numbers.items():
+        numbers[name] = config.get(name, usual)
+        whole = name != "temperature"
+        if not isinstance(numbers[name], int if whole else int | float):
+            what = "a whole number" if whole else "a number"
+            raise UserError(f"{path} has {name}: {numbers[name]!r}; give {what}")
     return {
         "system_prompt": system,
         "templates": tuple(str(template) for template in templates),
-        "temperature": config.get("temperature", 0),
-        "max_tokens": int(config.get("max_tokens", 4096)),
-        "attempts": max(1, int(config.get("number_of_judgment_attempts", 2))),
+        "temperature": numbers["temperature"],
+        "max_tokens": numbers["max_tokens"],
+        "attempts": max(1, numbers["number_of_judgment_attempts"]),
     }

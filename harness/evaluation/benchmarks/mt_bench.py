@@ -121,10 +121,15 @@ class MtBench(Benchmark):
         path = files.locate(data, "reference_answer_gpt-4.jsonl", "MT-Bench's references")
         references = files.read_answers(path).by_prompt
         path = files.locate(data, "judge_prompts.jsonl", "MT-Bench's judge prompts")
-        prompts = {
-            str(r.get("name")): (str(r.get("system_prompt")), str(r.get("prompt_template")))
-            for r in files.read_records(path)
-        }
+        prompts = {}
+        for record in files.read_records(path):
+            for field in ("system_prompt", "prompt_template"):
+                if not isinstance(record.get(field), str):
+                    raise UserError(
+                        f"{path} has {record.get('name')} with no {field}; use the benchmark's own "
+                        "file"
+                    )
+            prompts[str(record.get("name"))] = (record["system_prompt"], record["prompt_template"])
         absent = [name for name in PROMPTS.values() if name not in prompts]
         if absent:
             raise UserError(f"{path} has no prompt {absent[0]}; use the benchmark's own file")
