@@ -336,7 +336,8 @@ class ACCEL(PLR):
     half of every mini-batch, as with other selectors. The released code edits only what it replays,
     from the easiest levels, and takes no gradient on levels without a score.
 
-    Source: Parker-Holder et al. 2022, arXiv 2203.01302; the released code for the numbers.
+    Source: Parker-Holder et al. 2022, arXiv 2203.01302; the released code for the numbers, except
+    that staleness weighs as much as in PLR (0.1; there 0.3).
     """
 
     def __init__(self, replay: float = 0.8, beta: float = 0.3) -> None:

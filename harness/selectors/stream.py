@@ -196,7 +196,10 @@ class PromptStream:
         )
 
     def _screened(self, roll_out: RollOut | None) -> MiniBatch:
-        """Propose, roll out and judge until the mini-batch is full or proposals run out."""
+        """Propose, roll out and judge until the mini-batch is full or proposals run out.
+
+        Each proposal is of the whole pool, so a prompt can be screened, and kept, twice.
+        """
         kept: list[Group] = []
         dropped: list[Group] = []
         for number in range(MOST_PROPOSALS):
