@@ -28,6 +28,7 @@ from lm_eval.tasks import TaskManager
 
 from harness.foreign import read_json
 from harness.models.policy import Completion, generate
+from harness.runtime.files import write_whole
 from harness.statistics import ScoreMatrix, paired_difference
 
 BATCH_SIZE = 32
@@ -104,18 +105,18 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--include-path", type=Path, help="a folder with tasks of your own")
     parser.add_argument("--tokens", type=int, default=1280, help="most tokens of an answer")
     asked = parser.parse_args(argv)
-    known, rows = {}, read_rows(asked.rows)
-    if asked.file.exists():
-        lines = map(read_json, asked.file.read_text(encoding="utf-8").splitlines())
-        of_this = (
-            line for line in lines if (line["task"], line["limit"]) == (asked.task, asked.tokens)
-        )
-        known = {line["policy"]: line for line in of_this}
+    rows = read_rows(asked.rows)
+    written = asked.file.read_text(encoding="utf-8") if asked.file.exists() else ""
+    known = {
+        line["policy"]: line
+        for line in map(read_json, written.splitlines())
+        if (line["task"], line["limit"]) == (asked.task, asked.tokens)
+    }
     for folder in dict.fromkeys(folder for folders in rows.values() for folder in folders):
         if folder not in known:
             known[folder] = answer(Path(folder), asked.task, asked.include_path, asked.tokens)
-            with asked.file.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(known[folder]) + "\n")
+            written += f"{json.dumps(known[folder])}\n"
+            write_whole(asked.file, written)  # whole, so that a kill leaves no half line
     before: ScoreMatrix | None = None
     for name, folders in rows.items():
         policies = [known[folder] for folder in folders]
