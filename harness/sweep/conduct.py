@@ -136,8 +136,6 @@ def shared_stages(sweep: Sweep, profile: Profile) -> list[Stage]:
         found = candidate(sweep, profile, point)
         try:
             runs = validation_runs(sweep, found, sweep.name)
-            for objective in sweep.objectives:
-                validation_runs(sweep, found, sweep.name, objective.after)
         except UserError as error:
             raise UserError(impossible(sweep, point, str(error))) from error
         needed.append(dict.fromkeys(plan_of(runs)))

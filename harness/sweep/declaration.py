@@ -228,6 +228,14 @@ def named_sweep(name: str) -> Sweep:
     return sweep
 
 
+def too_late(objective: SweepObjective, recipe: Recipe) -> str | None:
+    """Return what is wrong with an objective after more training than a recipe has, or None."""
+    length = len(recipe.chain) if recipe.online is None else recipe.online.size
+    if objective.after is None or objective.after <= length:
+        return None
+    return f"`after` {objective.after} of a training of {length}"
+
+
 def _wrong(sweep: Sweep, document: Document) -> Iterator[Problem]:
     """Yield the problems that pydantic's validation cannot see."""
     known = [f"recipe.{path}" for path in paths_of(Recipe)]
@@ -240,10 +248,9 @@ def _wrong(sweep: Sweep, document: Document) -> Iterator[Problem]:
     except ValidationError as error:
         yield from problems_of(error, Recipe, document, [("recipe",)])
         return
-    length = len(recipe.chain) if recipe.online is None else recipe.online.size
     for i, objective in enumerate(sweep.objectives):
         place = ("objectives", i)
-        if objective.after is not None and objective.after > length:
-            yield document.wrong(place, f"`after` {objective.after} of a training of {length}")
+        if late := too_late(objective, recipe):
+            yield document.wrong(place, late)
         if objective.measure in COSTS and not recipe.is_online:
             yield document.wrong(place, f"`{objective.measure}` is counted in online runs only")

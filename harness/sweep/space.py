@@ -31,7 +31,7 @@ from harness.report.origin import stage_summary
 from harness.report.scores import Measured, read_values
 from harness.report.sweep import base_run, setting, value_text, winner_run
 from harness.runtime import Plan, Store
-from harness.sweep.declaration import SearchPoint, Sweep
+from harness.sweep.declaration import SearchPoint, Sweep, too_late
 from harness.worlds.lookup import world_of
 from harness.worlds.stage_io import read_rewards, read_rows
 
@@ -89,6 +89,7 @@ def candidate(sweep: Sweep, profile: Profile, point: SearchPoint) -> Candidate:
             f"prompts for {made:.0%} of the mix, and `evolved_share` asks for "
             f"{creator.evolved_share:.0%}"
         )
+    reasons += filter(None, (too_late(objective, recipe) for objective in sweep.objectives))
     if reasons:
         raise UserError(impossible(sweep, point, "; ".join(reasons)))
     return Candidate(recipe, profile)
@@ -191,9 +192,6 @@ def _scored(planner: Planner, run: Run) -> Run:
 
 def _shortened(recipe: Recipe, after: int) -> Recipe:
     """Truncate a recipe, within its first pass; its stages are a prefix of the full recipe's."""
-    whole = len(recipe.chain) if recipe.online is None else recipe.online.size
-    if after > whole:
-        raise UserError(f"an objective is measured after {after} of a training of {whole}")
     if recipe.online is None:
         return recipe.model_copy(update={"chain": recipe.chain[:after]})
     first = {"size": after, "passes": 1}
