@@ -191,9 +191,8 @@ def _winner_block(report: SweepReport) -> Block:
         return Block(title, ("no trial is complete yet",), ("score",))
     if not report.benchmarks:
         return Block(title, (f"Trial {report.winner}: {NOT_RUN}",), ("score",))
-    seeds, level = ", ".join(map(str, report.result_seeds)), "95%"
-    if len(report.result_seeds) == 1:
-        level = ONE_SEED
+    seeds = ", ".join(map(str, report.result_seeds))
+    level = ONE_SEED if len(report.result_seeds) == 1 else "95%"
     note = f"Trial {report.winner}, run anew with seeds {seeds} that no trial has seen; {level}."
     rows = []
     for it in report.benchmarks:

@@ -346,6 +346,14 @@ def answer_tokens(answers: files.Answers) -> dict[str, int] | None:
     }
 
 
+_NUMBERS: Mapping[str, tuple[Any, str]] = {
+    "temperature": (int | float, "a number"),
+    "max_tokens": (int, "a whole number"),
+    "number_of_judgment_attempts": (int, "a whole number"),
+}
+"""The judge's settings that are numbers, if given."""
+
+
 def _settings(path: Path) -> dict[str, Any]:
     """Read the judge's settings, which must be those of Arena-Hard v0.1."""
     config = read_yaml(path)
@@ -358,17 +366,13 @@ def _settings(path: Path) -> dict[str, Any]:
     templates = [templates] if isinstance(templates, str) else templates
     if not isinstance(system, str) or not isinstance(templates, list) or not templates:
         raise UserError(f"{path} has no system_prompt or prompt_template; use the benchmark's file")
-    numbers = {"temperature": 0, "max_tokens": 4096, "number_of_judgment_attempts": 2}
-    for name, usual in numbers.items():
-        numbers[name] = config.get(name, usual)
-        whole = name != "temperature"
-        if not isinstance(numbers[name], int if whole else int | float):
-            what = "a whole number" if whole else "a number"
-            raise UserError(f"{path} has {name}: {numbers[name]!r}; give {what}")
+    for name, (kind, what) in _NUMBERS.items():
+        if not isinstance(config.get(name, 0), kind):
+            raise UserError(f"{path} has {name}: {config[name]!r}; give {what}")
     return {
         "system_prompt": system,
         "templates": tuple(str(template) for template in templates),
-        "temperature": numbers["temperature"],
-        "max_tokens": numbers["max_tokens"],
-        "attempts": max(1, numbers["number_of_judgment_attempts"]),
+        "temperature": config.get("temperature", 0),
+        "max_tokens": config.get("max_tokens", 4096),
+        "attempts": max(1, config.get("number_of_judgment_attempts", 2)),
     }
