@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from harness.models.policy import generate
+from harness.registry.declared import named_profile
 from harness.worlds.instructions import weights
 from harness.worlds.instructions.kinds import KINDS, Instruction, Value
 from harness.worlds.instructions.tasks import prompts, read
@@ -68,11 +69,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, str]]:
         sampled = generate(
             weights.folder(),
             [[{"role": "user", "content": prompt}] for prompt in asked],
-            n=5,
-            temperature=0.7,
-            top_p=1.0,
-            max_new_tokens=64,
-            batch_size=160,
+            **named_profile("laptop").generation.model_dump(exclude={"top_k"}),
             seed=0,
         )
     return [(p, one.text) for p, own in zip(asked, sampled, strict=True) for one in own]
