@@ -26,7 +26,7 @@ from harness.pipeline.steps import rewards_of, to_prompts, user
 from harness.registry.objective import COSTS
 from harness.registry.recipe import BUFFER_RULES
 from harness.runtime.stage import StageContext
-from harness.selectors.eva import StreamSettings, eva_stream
+from harness.selectors.eva import Eva, StreamSettings
 from harness.selectors.screening import Ranked
 from harness.selectors.selector import Group, Phase, Pool, Selector, Shuffled
 from harness.selectors.stream import MiniBatch, PromptStream, StepResult
@@ -42,7 +42,6 @@ from harness.training.online import (
 )
 from harness.training.online_losses import ALGORITHMS
 from harness.training.placement import PLAIN, Metrics, Placement
-from harness.worlds import Evolver
 from harness.worlds.embedded.choosing import OracleValue, read_right
 from harness.worlds.lookup import runtime_of
 from harness.worlds.real.models import resolve
@@ -160,19 +159,29 @@ class StreamSource:
         if "probe" in ctx.inputs:  # the oracle values prompts instead of a metric
             right, shuffled = read_right(ctx.inputs["probe"]), online.get("shuffled", False)
             self._oracle = OracleValue(right, online["oracle"], shuffled=shuffled, seed=s["seed"])
+        bound = None
+        if evolver is not None:
+            how = {"retries": s["retries"], "chained": False, "over": evolver.over}
+            bound = partial(evolve, creator=evolver.creator, **how)
+        n_new = online["n_new"] if evolver else 0
         if self._budget is not None:
-            self.stream = self._in_league(human, evolver)
+            chosen: Selector = self._in_league(len(human), n_new)
+            capacity = len(human)
         else:
             own = {name: it for name, it in online.items() if name not in BUFFER_RULES}
-            self.stream = eva_stream(
-                StreamSettings(**own, x=s["x"], retries=s["retries"]),
-                human,
-                evolver.creator if evolver else None,
-                s["seed"],
-                rollouts=hyper.rollouts,
-                over=evolver.over if evolver else map,
-                value=self._oracle,
-            )
+            sizes = StreamSettings(**own, x=s["x"])
+            chosen = Eva(sizes, creates=evolver is not None, value=self._oracle)
+            capacity = sizes.capacity
+        self.stream = PromptStream(
+            chosen,
+            Pool(human, capacity),
+            s["seed"],
+            minibatch=online["minibatch"],
+            rollouts=hyper.rollouts,
+            evolve=bound,
+            n_new=n_new,
+            embed=self._embedded,
+        )
         if state:
             self.costs |= state["costs"]
             # A run on human prompts continues with the next x of them, from the first.
@@ -180,31 +189,15 @@ class StreamSource:
         self._calls: int | None = None
         self._became: Counter[str] = Counter(dict.fromkeys(REWRITE_COUNTS, 0))
 
-    def _in_league(self, human: Sequence[Prompt], evolver: Evolver | None) -> PromptStream:
+    def _in_league(self, pool: int, n_new: int) -> Selector:
         online, league = self._s["online"], self._s["online"]["league"]
-        n_new = online["n_new"] if evolver else 0
         if "selector_plugin" in self._s:
             SELECTORS.check(league["selector"], self._s["selector_plugin"])
         kind: type[Selector] = SELECTORS.load(league["selector"])
-        chosen = kind.made(league["options"], online["minibatch"], len(human), n_new)
+        chosen = kind.made(league["options"], online["minibatch"], pool, n_new)
         if self._oracle is not None:
-            chosen = Ranked(self._oracle)
-        elif online.get("shuffled"):
-            chosen = Shuffled(chosen)
-        bound = None
-        if evolver is not None:
-            how = {"retries": self._s["retries"], "chained": False, "over": evolver.over}
-            bound = partial(evolve, creator=evolver.creator, **how)
-        return PromptStream(
-            chosen,
-            Pool(human, len(human)),
-            self._s["seed"],
-            minibatch=online["minibatch"],
-            rollouts=self._hyper.rollouts,
-            evolve=bound,
-            n_new=n_new,
-            embed=self._embedded,
-        )
+            return Ranked(self._oracle)
+        return Shuffled(chosen) if online.get("shuffled") else chosen
 
     @property
     def reported_costs(self) -> dict[str, int]:

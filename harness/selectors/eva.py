@@ -37,7 +37,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
-from functools import partial
 from typing import Any, Literal, NoReturn
 
 import numpy as np
@@ -45,7 +44,7 @@ from numpy.typing import ArrayLike
 from pydantic import model_validator
 
 from harness.errors import HarnessError, UserError
-from harness.eva.evolving import MapFn, Prompt, Rewriter, evolve
+from harness.eva.evolving import Prompt
 from harness.eva.informativeness import Floats, check_rewards, informativeness, select, weights
 from harness.registry.recipe import WEIGHT_FLOOR, Online
 from harness.selectors.selector import (
@@ -58,7 +57,6 @@ from harness.selectors.selector import (
     View,
     best,
 )
-from harness.selectors.stream import PromptStream
 
 Value = Callable[[Sequence[str]], Floats]
 """Maps prompt texts to values that replace informativeness; higher is better."""
@@ -122,8 +120,6 @@ class StreamSettings(Online):
     """A recipe's `online` settings for iterations of x prompts."""
 
     x: int
-    retries: int = 0
-    """Retries for an unusable rewrite."""
 
     @model_validator(mode="after")
     def _buffer_fills_a_mini_batch(self) -> StreamSettings:
@@ -266,28 +262,3 @@ class Eva(Parents):
     def _entries(self, groups: Sequence[Group], step: int) -> list[BufferEntry]:
         distinct = {group.prompt: group for group in groups}
         return [BufferEntry(prompt, group.value, step) for prompt, group in distinct.items()]
-
-
-def eva_stream(
-    settings: StreamSettings,
-    human: Sequence[Prompt],
-    creator: Rewriter | None,
-    seed: int,
-    *,
-    rollouts: int = 0,
-    over: MapFn = map,
-    value: Value | None = None,
-) -> PromptStream:
-    """Return eva's stream on the shuffled human prompts D, or on these alone without a creator."""
-    bound = None
-    if creator is not None:
-        bound = partial(evolve, creator=creator, retries=settings.retries, chained=False, over=over)
-    return PromptStream(
-        Eva(settings, creates=creator is not None, value=value),
-        Pool(human, settings.capacity),
-        seed,
-        minibatch=settings.minibatch,
-        rollouts=rollouts,
-        evolve=bound,
-        n_new=settings.n_new,
-    )

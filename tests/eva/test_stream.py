@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.errors import HarnessError, UserError
-from harness.eva.evolving import Prompt, Rewrite
-from harness.selectors.eva import StreamSettings, eva_stream
-from harness.selectors.selector import Group, Phase, RollOut
+from harness.eva.evolving import Prompt, Rewrite, evolve
+from harness.selectors.eva import Eva, StreamSettings, Value
+from harness.selectors.selector import Group, Phase, Pool, RollOut
 from harness.selectors.stream import MiniBatch, PromptStream, StepResult
 
 
@@ -44,12 +45,27 @@ def sizes(capacity: int = 64, **changes: Any) -> StreamSettings:
     return StreamSettings(**changes, x=64, buffer=capacity / 64)
 
 
-def humans(count: int) -> list[Prompt]:
-    return [Prompt(f"h{i}", f"human {i}") for i in range(count)]
-
-
-def stream(count: int = 200, seed: int = 0, fails: int = 0, **changes: Any) -> PromptStream:
-    return eva_stream(sizes(**changes), humans(count), Writer(fails), seed)
+def stream(
+    count: int = 200,
+    seed: int = 0,
+    fails: int = 0,
+    *,
+    creates: bool = True,
+    retries: int = 0,
+    value: Value | None = None,
+    **changes: Any,
+) -> PromptStream:
+    s = sizes(**changes)
+    human = [Prompt(f"h{i}", f"human {i}") for i in range(count)]
+    bound = partial(evolve, creator=Writer(fails), retries=retries, chained=False)
+    return PromptStream(
+        Eva(s, creates=creates, value=value),
+        Pool(human, s.capacity),
+        seed,
+        minibatch=s.minibatch,
+        evolve=bound if creates else None,
+        n_new=s.n_new,
+    )
 
 
 def step(of: PromptStream, roll_out: RollOut = rolled) -> tuple[MiniBatch, StepResult]:
@@ -134,7 +150,7 @@ def test_a_value_takes_the_metrics_place_for_who_is_evolved() -> None:
         numbers = [int(text.split()[1]) for text in texts]
         return np.array([n / 2 if n % 2 else n for n in numbers], dtype=float)
 
-    run = eva_stream(sizes(), humans(64), Writer(), 0, value=value)
+    run = stream(64, value=value)
     run.draw()
     done = run.finish_step([[0.0, 8.0 - at] for at in range(8)], rolled)
     assert list(dict.fromkeys(c.parent_id for c in done.evolved.prompts)) == [
@@ -158,7 +174,7 @@ def test_a_value_is_asked_anew_of_all_that_wait_before_each_draw() -> None:
     def no_rollouts(prompts: Sequence[Prompt], n: int, phase: str) -> list[Group]:
         raise AssertionError("the children's values are asked for, not their rewards")
 
-    run = eva_stream(sizes(), humans(64), Writer(), 0, value=value)
+    run = stream(64, value=value)
     run.finish_step(rewards_of(run.draw().prompts), no_rollouts)
     assert said == [8, 16]
     now[0] = 2.0
@@ -173,7 +189,7 @@ def test_warm_up_can_end_after_a_number_of_steps() -> None:
 
 
 def test_human_prompts_alone_come_in_order_and_run_out() -> None:
-    run = eva_stream(sizes(), humans(16), None, 0)
+    run = stream(16, creates=False)
     prompts = [p.prompt_id for _ in range(2) for p in step(run)[0].prompts]
     assert prompts == [f"h{i}" for i in range(16)]
     assert run.phase == "human"
@@ -315,7 +331,7 @@ def test_a_buffer_may_hold_one_mini_batch_and_settings_are_read_back() -> None:
 
 def test_without_a_creator_there_is_no_phase_but_the_human_one() -> None:
     """A warm-up of one step would otherwise be over, and half of each mini-batch be missing."""
-    run = eva_stream(sizes(warm_up=8 / 64), humans(24), None, 0)
+    run = stream(24, creates=False, warm_up=8 / 64)
     assert [step(run)[0].phase for _ in range(3)] == ["human"] * 3
 
 
