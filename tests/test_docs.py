@@ -66,7 +66,7 @@ def type_in(
     `harness` and `python` are those of this interpreter, which finds the package in the folder, or
     where it is told to.
     """
-    said = f'harness() {{ "{sys.executable}" -m harness.cli.main "$@"; }}\n'
+    said = f'harness() {{ "{sys.executable}" -m harness "$@"; }}\n'
     said += f'python() {{ "{sys.executable}" "$@"; }}\n{command}'
     environment = {"PATH": "/usr/bin:/bin", "HOME": str(folder)}
     environment["PYTHONPATH"] = str(package or folder)
@@ -157,7 +157,7 @@ SHOWN = "report table4 --published"
 def terminal_picture() -> str:
     """Return what a command prints on a terminal of 80 columns, as an SVG."""
     environment = {**os.environ, "COLUMNS": "80", "FORCE_COLOR": "1", "TERM": "xterm-256color"}
-    command = [sys.executable, "-m", "harness.cli.main", *SHOWN.split()]
+    command = [sys.executable, "-m", "harness", *SHOWN.split()]
     done = subprocess.run(
         command, cwd=ROOT, env=environment, text=True, capture_output=True, check=True
     )

@@ -444,7 +444,7 @@ def test_a_benchmark_and_a_judge_of_ones_own_score_a_profiles_policies(
     questions = ["reverse-1 : 3 a 1 b", "reverse-2 : 9 c 4"]
     lines = (json.dumps({"question_id": i, "turns": [q]}) for i, q in enumerate(questions))
     (folder / "question.jsonl").write_text("\n".join(lines))
-    done = started(tmp_path, "-m", "harness.cli.main", "--plugin", mine, "run", *options)
+    done = started(tmp_path, "-m", "harness", "--plugin", mine, "run", *options)
     assert done.returncode == 0, done.stderr
     (cell,) = json.loads(done.stdout)["items"]
     kept = tmp_path / "work" / "store"
@@ -458,7 +458,7 @@ def test_a_benchmark_and_a_judge_of_ones_own_score_a_profiles_policies(
         newer = str(plugin(tmp_path, BENCHMARK.format(version=version, reply=reply)))
         planned = here("--plugin", newer, "plan", *options)
         assert json.loads(planned.stdout)["stages"]["missing"] == wanted, planned.stdout
-    without = started(tmp_path, "-m", "harness.cli.main", "plan", *options)
+    without = started(tmp_path, "-m", "harness", "plan", *options)
     assert (without.returncode, "Traceback" in without.stderr) == (2, False)
     assert "`brevity` is not known" in without.stderr
 

@@ -90,7 +90,7 @@ def harness(installed: Path, empty: Path) -> Harness:
 
 def in_checkout(*arguments: str) -> str:
     """Return what a command prints in the checkout that the tests are in."""
-    command = [sys.executable, "-m", "harness.cli.main", *arguments]
+    command = [sys.executable, "-m", "harness", *arguments]
     done = run(command, ROOT, HARNESS_WORK="no such folder")
     assert done.returncode == 0, done.stderr
     return done.stdout

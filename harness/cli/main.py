@@ -207,7 +207,3 @@ def main() -> None:
 def _refuse_output(why: str) -> NoReturn:
     sys.stderr.write(f"harness: standard output cannot be written: {why}; redirect it elsewhere\n")
     sys.exit(1)
-
-
-if __name__ == "__main__":
-    main()

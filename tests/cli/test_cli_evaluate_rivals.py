@@ -15,7 +15,7 @@ def command(tmp_path: Path) -> list[str]:
     """Write an MT-Bench of three questions; return what evaluates answers to it."""
     data = write_answered_mt_bench(tmp_path / "data", 3)
     return [
-        *("-m", "harness.cli.main", "evaluate", "mt_bench", "--no-track"),
+        *("-m", "harness", "evaluate", "mt_bench", "--no-track"),
         *("--data", str(data), "--answers", str(data / "answers.jsonl"), "--json"),
     ]
 

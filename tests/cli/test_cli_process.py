@@ -94,7 +94,7 @@ def test_what_was_not_foreseen_keeps_its_traceback() -> None:
 def test_a_closed_pipe_is_no_traceback() -> None:
     reader, writer = os.pipe()
     os.close(reader)
-    done = python("-m", "harness.cli.main", "show", "table4", "--json", stdout=writer)
+    done = python("-m", "harness", "show", "table4", "--json", stdout=writer)
     os.close(writer)
     assert done.stderr == ""
 

@@ -138,7 +138,7 @@ def orphans() -> Iterator[Callable[[], list[psutil.Process]]]:
 
 def harness(user: Mapping[str, str], *arguments: str) -> Any:
     """Return what a command of the harness prints as JSON."""
-    command = ("-m", "harness.cli.main", *arguments, "--seeds", "0", "--json")
+    command = ("-m", "harness", *arguments, "--seeds", "0", "--json")
     return json.loads(ran(*command, env=user).stdout)
 
 
