@@ -49,12 +49,8 @@ def _begins(word: str, stem: str) -> bool:
     return word.startswith(stem) if len(stem) > 3 else word in (stem, f"{stem}s", f"{stem}es")
 
 
-def distinct_words(answer: str) -> float:
-    """Return the share of an answer's words that are distinct; 1 without words."""
-    return _distinct(words(answer))
-
-
-def _distinct(found: Sequence[object]) -> float:
+def distinct(found: Sequence[object]) -> float:
+    """Return the share of the words or runs found that are distinct; 1 without any."""
     return len(set(found)) / len(found) if found else 1.0
 
 
@@ -68,7 +64,7 @@ def is_text(task: Task, answer: str) -> bool:
     if len(found) < LONG:
         return True
     triples = list(zip(found, found[1:], found[2:], strict=False))
-    return _distinct(triples) >= DISTINCT_TRIPLES and _distinct(found) >= DISTINCT_WORDS
+    return distinct(triples) >= DISTINCT_TRIPLES and distinct(found) >= DISTINCT_WORDS
 
 
 def share_followed(task: Task, answer: str) -> float:

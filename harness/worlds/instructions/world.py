@@ -26,8 +26,8 @@ from harness.worlds.instructions.creator import (
     RuleCreator,
     why_unusable,
 )
-from harness.worlds.instructions.kinds import KINDS
-from harness.worlds.instructions.rules import distinct_words, is_text, share_followed, task_of
+from harness.worlds.instructions.kinds import KINDS, words
+from harness.worlds.instructions.rules import distinct, is_text, share_followed, task_of
 from harness.worlds.instructions.tasks import (
     BENCHMARKS,
     GUARDED,
@@ -168,7 +168,7 @@ def _judged(row: Mapping[str, Any], item: Item) -> tuple[dict[str, Any], dict[st
         "strict": 100.0 * (share == 1.0),
         "soft": 100.0 * share,
         "len": float(row["n_tokens"]),
-        "distinct": 100.0 * distinct_words(answer),
+        "distinct": 100.0 * distinct(words(answer)),
     }
 
 

@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.errors import UserError
-from harness.worlds.instructions.kinds import Instruction
+from harness.worlds.instructions.kinds import Instruction, words
 from harness.worlds.instructions.rules import (
     RULES,
-    distinct_words,
+    distinct,
     is_text,
     share_followed,
     stems,
@@ -154,5 +154,5 @@ def test_any_text_has_a_reward_from_0_to_1_and_always_the_same(answer: str, prom
 
 
 def test_distinct_words_are_a_share() -> None:
-    assert distinct_words("a b a B") == 0.5
-    assert distinct_words("12 !") == distinct_words("") == 1.0
+    assert distinct(words("a b a B")) == 0.5
+    assert distinct(words("12 !")) == distinct(words("")) == 1.0
