@@ -89,7 +89,7 @@ def run(
     from harness.sweep.conduct import Order, run_sweep, shared_stages
 
     sweep, scale = named_sweep(name), named_profile(profile)
-    workers = workers_of(jobs)
+    workers = workers_of(jobs, scale)
     shared = shared_stages(sweep, scale)
     where = EngineOptions(engine=engine, ray_address=ray_address)
     order = Order(sweep, scale, trials, workers, final=not no_final, where=where)

@@ -69,7 +69,7 @@ class Experiment(Request):
 
         A group's tables that the profile cannot run are left out.
         """
-        workers_of(jobs)
+        workers_of(jobs, self.profile)
         check_budget(budget_usd)
         planned = replace(
             self,
@@ -97,7 +97,7 @@ class Experiment(Request):
 
         Args:
             seeds: Root seeds.
-            jobs: Number of workers; one per core by default.
+            jobs: Number of workers; by default as many as there are cores or GPUs for.
             engine: Where stages are computed.
             watch: Entered while stages are computed; yields a callback for the engine's events.
             on_note: Called with what will not be measured, and an unavailable tracking server.

@@ -16,9 +16,7 @@ from harness.registry.figures import Figure
 from harness.registry.profile import Profile, table_unsupported
 from harness.registry.schema import Table
 from harness.runtime import Plan, Stage, Store
-from harness.runtime.crew import visible_gpus
-from harness.runtime.manifest import available_cores
-from harness.selection.names import DEFAULT_PROFILE, DEFAULT_SEEDS, again, seeds_of
+from harness.selection.names import DEFAULT_PROFILE, DEFAULT_SEEDS, again, seeds_of, workers_of
 from harness.words import seeds_text
 
 
@@ -148,9 +146,5 @@ class Request:
 
     @property
     def workers(self) -> int:
-        """Number of stages computed at once, by default as many as there are GPUs or cores for."""
-        if self.jobs:
-            return self.jobs
-        if self.profile.on_gpus:
-            return max(1, len(visible_gpus()))
-        return max(1, available_cores() // self.profile.threads)
+        """Number of stages computed at once."""
+        return workers_of(self.jobs, self.profile)

@@ -7,10 +7,12 @@ import pytest
 from toy_stages import FUNCTIONS, toy
 
 from harness.errors import UserError
+from harness.registry.profile import Profile
 from harness.runtime import Engine, Plan, Stage, Store
 from harness.runtime.crew import Crew, Need, Needs, visible_gpus
 from harness.runtime.manifest import available_cores
 from harness.runtime.worker import Message
+from harness.selection.names import workers_of
 
 
 class Scripted(Crew):
@@ -134,3 +136,17 @@ def test_cores_are_those_of_the_affinity_and_the_quota(
     monkeypatch.setattr("harness.runtime.manifest.CPU_QUOTA", tmp_path / "cpu.max")
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1, 5, 7})
     assert available_cores() == cores
+
+
+def test_a_command_computes_as_many_stages_at_once_as_there_are_gpus_or_cores_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, micro: Profile, paper: Profile
+) -> None:
+    """Of four cores a profile with two threads takes two pairs; `paper` is on GPUs."""
+    monkeypatch.setattr("harness.runtime.manifest.CPU_QUOTA", tmp_path / "none")
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1, 5, 7})
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2")
+    assert workers_of(None, micro) == 4
+    assert workers_of(None, micro.model_copy(update={"threads": 2})) == 2
+    assert workers_of(None, micro.model_copy(update={"threads": 8})) == 1
+    assert workers_of(None, paper) == 3
+    assert workers_of(5, paper) == 5
