@@ -72,7 +72,7 @@ def evaluate(
 ) -> list[Evaluation]:
     """Judge a model's answers to a benchmark, or score a file of published judgments.
 
-    Requests cost money; limit it with `budget_usd`. Replies are cached, so that repeating a call
+    Requests cost money; cap it with `budget_usd`. Replies are cached, so that repeating a call
     sends none.
 
     Args:

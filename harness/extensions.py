@@ -262,7 +262,8 @@ def reward(name: str, *, version: str, model: str | None = None) -> Callable[[Th
     """Return a decorator that adds a reward: a function in place of a reward model.
 
     The function takes a prompt and the list of its answers, and returns a finite number for each,
-    or None if it cannot score: that prompt is skipped and counted. It is used by name in a
+    or None if it cannot score: offline that prompt is left out, online its rewards are all 0, and
+    both are counted. It is used by name in a
     profile's `reward_models`, or as a judge, `reward:NAME`. With a Hub `model` (`owner/name`,
     optionally at a commit), for custom heads, it decorates a class or function that takes the
     model's folder and a device, and returns that function.

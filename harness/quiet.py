@@ -21,7 +21,8 @@ QUIET = {
 }
 
 SECRETS = ("KEY", "TOKEN", "SECRET", "PASSWORD")
-"""Suffixes of environment variables that leave no process: not to nodes, not to servers."""
+"""Suffixes of environment variables that only workers on this machine inherit: no node of Ray, and
+no server."""
 
 _THREADS = (
     "OMP_NUM_THREADS",

@@ -100,7 +100,7 @@ AskedSeedsOption = Annotated[
     option("--seeds", "IDS", "Seeds, as `0`, `0,2` or `0-4`.", default="the most complete"),
 ]
 JobsOption = Annotated[
-    int | None, option("--jobs", "N", "Worker processes.", default="one per core")
+    int | None, option("--jobs", "N", "Worker processes.", default="one per core or GPU")
 ]
 PortOption = Annotated[int, option("--port", "N", "Where to listen.", min=1, max=65535)]
 SeedsOption = Annotated[str, option("--seeds", "IDS", "Seeds, as `0`, `0,2` or `0-4`.")]

@@ -137,7 +137,7 @@ def weights(values: ArrayLike, metric: str, floor: float | None = None) -> Float
     The metric determines the weights: min-max, 1 - min-max, or 1/P (`uniform`). `floor` is a lower
     bound on these before normalizing to sum 1; with it, equal values give equal weights, no error.
 
-    Source: authors' code (`src/evolve_prompt.py`); paper section 3.2.
+    Source: authors' code (`src/evolve_prompt.py`); paper section 3.3.2 and appendix A.
     """
     METRICS.load(metric)
     array = np.asarray(values, dtype=np.float64)

@@ -39,7 +39,7 @@ Every benchmark of the profile that fits the run is planned; the tables choose w
 (`harness.pipeline.runs`). Nothing here runs a model: the result is a graph in which identical steps
 of different rows are one node.
 
-Source: paper, Algorithm 1, section 3.2, table 1 and appendix A; the order of rollouts follows the
+Source: paper, Algorithm 1, section 3.3, table 1 and appendix A; the order of rollouts follows the
 authors' scripts (answers to X_1 come from the policy already trained on X_1).
 """
 

@@ -67,8 +67,8 @@ TRAINED_SCHEMA = schema_of(
 """Columns of `trained.parquet`: the prompts trained on in this segment, in order of steps."""
 
 CHOSEN_SCHEMA = schema_of(*TRAINED_SCHEMA, ("spread", REAL), ("predicted", REAL))
-"""The same in a league, plus the rewards' standard deviation; the selector's prediction, which
-should increase with it; and the prompt's selection probability. The last two if reported."""
+"""The same in a league, plus the rewards' standard deviation and, if the selector reports one, its
+prediction, which should increase with it."""
 
 ROLLOUT_BATCH = 256  # completions generated at a time; other sizes only round differently
 STREAM = "stream.json"

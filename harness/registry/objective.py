@@ -18,7 +18,8 @@ and buffer scoring), optimizer steps, creator calls."""
 
 Measure = Literal["val_wr", "val_len", "val_score", "val_exact"] | Cost
 """What an objective measures: a score of the validation answers (win rate, length, and the oracle's
-mean partial credit and share of fully correct answers), or a count of an online run."""
+mean partial credit and share of fully correct answers), or a count of an online run. Without
+validation prompts, `val_wr` and `val_score` are of rewards (`harness.sweep.space`)."""
 
 
 class SweepObjective(Strict):

@@ -178,7 +178,8 @@ class Profile(documents.Sourced):
     policy: str
     """The base model, or `world` for the embedded one."""
     reward_models: dict[RewardRole, str]
-    """The model for each reward role it offers, or `world` for the embedded one."""
+    """The model or plug-in for each reward role it offers; `world` is the embedded world's, and
+    `instructions` the rule."""
     trained_reward_models: dict[RewardRole, RewardTraining] = Field(default={})
     """How to train the model for each further reward role; embedded world only."""
     creator: CreatorModel

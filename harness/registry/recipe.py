@@ -274,7 +274,7 @@ class Recipe(Strict):
     """What is trained, on which prompts, and with which roles; all sizes in multiples of x."""
 
     algorithm: Algorithm | None = None
-    """The preference optimizer, or null for the base model. Paper section 4.1."""
+    """The preference optimizer, or null for the base model. Paper section 4."""
     chain: tuple[Arm, ...] = ()
     """Offline: where each iteration's prompts come from, first to last. Paper appendix A."""
     size: int = Field(default=1, ge=1)
@@ -283,7 +283,7 @@ class Recipe(Strict):
     """Last iteration: continue from the last checkpoint, or start from the base model on the
     original and evolved prompts. Paper section 4.2.4, table 6."""
     reward_model: RewardRole = "pointwise"
-    """Annotates completions. Paper section 4.1 (ArmoRM-8B; PairRM-0.4B for SPPO), tables 10, 11."""
+    """Annotates completions. Paper section 4 (ArmoRM-8B; PairRM-0.4B for SPPO), tables 10, 11."""
     reward_model_from: int = Field(default=1, ge=1)
     """First iteration (from 1) to use `reward_model`; earlier ones use the small model of its kind,
     so that rows that differ in the reward model share their first checkpoint. Paper tables 10 and

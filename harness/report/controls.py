@@ -4,7 +4,8 @@ While a control of a kind of training has failed or has not run, verdicts on tab
 that use it are inadmissible. Rows are alike if their difference is shown to be smaller than a share
 of what the oracle's choice gains (two one-sided tests); the control fails if they are shown to
 differ, and is open if neither is shown. An open control, or one that the profile cannot run, blocks
-nothing. Claims that compare ways to choose need the choosing controls as well: the oracle's choice
+nothing by itself; but verdicts need one dose-response that passed. Claims that compare ways to
+choose need the choosing controls as well, of which one must be able to run: the oracle's choice
 beats a random one, the worst loses to it, and shuffled oracle values equal it.
 """
 

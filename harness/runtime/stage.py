@@ -157,7 +157,8 @@ class StageContext:
     Attributes:
         inputs: Folder of each named input, verified; read-only by convention.
         output: An empty folder; its content when the function returns is the stage's output.
-        seed: The one seed from which all of the stage's randomness derives (31 bits).
+        seed: A seed that follows from the fingerprint (31 bits). Stages that share random numbers
+            (answers, online segments, trained reward models) take the one in their settings.
         report: Takes one point of the stage's curves, the same on every machine.
         unfinished: A folder, not yet created, that survives a crash until the output is stored.
         hardware: The profile's hardware settings; they change no number.

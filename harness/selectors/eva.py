@@ -28,9 +28,9 @@ trained on and would stay until evicted.
 Without a creator, human prompts come in order and run out. In a league of selectors without one,
 prompts trained on return to the buffer with their new informativeness (`Eva.returns`).
 
-Source: paper sections 3.2 and 4.2.2 and appendix A; authors' code (`src/evolve_prompt.py`). Each
-choice that the paper leaves open is a setting of `harness.registry.recipe.Online`, or a constant
-beside it (`BUFFER_RULES`).
+Source: paper sections 3.2, 3.3.2, 4.2.2 and appendix A; authors' code (`src/evolve_prompt.py`).
+Each choice that the paper leaves open is a setting of `harness.registry.recipe.Online`, or a
+constant beside it (`BUFFER_RULES`).
 """
 
 from __future__ import annotations

@@ -218,7 +218,7 @@ class Selector:
     screens: ClassVar[bool] = False
     """Whether it selects by rollouts (`judge`), which are then also trained on."""
     view: ClassVar[Seen] = "raw"
-    """How it sees rewards unless a recipe says otherwise."""
+    """How it sees rewards."""
     remembers: ClassVar[tuple[str, ...]] = ()
     """Names of the attributes that make up its state, each JSON-serializable."""
     opens: str = "pool"

@@ -11,7 +11,7 @@ no number (except with the oracle, which measures the policy anew for each segme
 processes, only the first has a `StepPrompts`; every process rolls out and learns from its share of
 the batch, so stream, buffer and creator see what they would with one.
 
-Source: paper section 3.2 and appendix A (online eva); TRL's trainers for the losses.
+Source: paper section 3.3.2 and appendix A (online eva); TRL's trainers for the losses.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ TRL prefetches prompts from a dataset, a batch ahead. Prompts created in one ste
 in the next, so they are replaced just before TRL generates: for RLOO in a private method, whose
 call order a test checks.
 
-Source: paper section 4.1 and appendix A; Ahmadian et al. 2024, equation 6; Guo et al. 2024 (OAIF).
+Source: paper section 4 and appendix A; Ahmadian et al. 2024, equation 6; Guo et al. 2024 (OAIF).
 """
 
 from __future__ import annotations

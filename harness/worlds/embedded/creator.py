@@ -5,10 +5,10 @@ the prompt and stays in its topic; a breadth rewrite moves to an adjacent topic 
 the creator in the paper's table 17 does. A rewrite adds a name only while the prompt has fewer than
 two, and an item otherwise: a prompt that is never answered correctly teaches nothing.
 
-Added names come from the creator's own vocabulary of 15 of each operation's 20 names; how far it
-reaches for them is a factor (`Reach`). It never uses the benchmarks' frame, hardly lengthens lists,
-and occasionally fails; such a rewrite is unusable. All this was fixed before any metric of eva was
-computed.
+Added names come from the prompt, or from the creator's own vocabulary of 15 of each operation's 20
+names: how far it reaches is a factor (`Reach`). It never uses the benchmarks' frame, hardly
+lengthens lists, and occasionally fails; such a rewrite is unusable. All this was fixed before any
+metric of eva was computed.
 
 Source: paper section 3.3, appendix H.1, tables 12 and 17; distilabel's `EvolInstruct`,
 `EvolComplexity`, `EvolQuality` (designed for better *answers*, applied here to questions) and
