@@ -76,6 +76,6 @@ def paths_of(model: type[BaseModel], prefix: str = "") -> list[str]:
     """Return the dotted path of every setting of a model, such as `creator.metric`."""
     found: list[str] = []
     for name, field in model.model_fields.items():
-        inner, path = models_in(field.annotation), prefix + name
+        inner, path = models_in(field.annotation), prefix + (field.alias or name)
         found += paths_of(inner[0], f"{path}.") if inner else [path]
     return found

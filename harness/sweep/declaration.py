@@ -29,6 +29,7 @@ from harness.registry.documents import (
 )
 from harness.registry.objective import COSTS, Scalar, SweepObjective
 from harness.registry.overrides import paths_of
+from harness.registry.profile import Profile
 from harness.registry.recipe import Recipe
 from harness.registry.schema import Id
 from harness.strict import Strict
@@ -36,6 +37,8 @@ from harness.strict import Strict
 SearchPoint = Mapping[str, Scalar]
 """A value for each setting of a search space, by path."""
 
+SEARCHABLE = ("x", "creator", "generation", "selection", "pairs", "training")
+"""Parts of a profile that a sweep may vary; not benchmarks, which do the measuring."""
 
 FOLDER = Path(__file__).resolve().parent / "declarations"
 """The sweeps that ship with the package."""
@@ -239,9 +242,10 @@ def too_late(objective: SweepObjective, recipe: Recipe) -> str | None:
 def _wrong(sweep: Sweep, document: Document) -> Iterator[Problem]:
     """Yield the problems that pydantic's validation cannot see."""
     known = [f"recipe.{path}" for path in paths_of(Recipe)]
+    known += [f"profile.{it}" for it in paths_of(Profile) if it.partition(".")[0] in SEARCHABLE]
     for path in sweep.space:
-        if not path.startswith("profile.") and path not in known:
-            text = f"space: there is no setting `{path}`{nearest(path, known)}"
+        if path not in known:
+            text = f"space: a sweep cannot vary `{path}`{nearest(path, known)}"
             yield document.problem(("space", path), text)
     try:
         recipe = Recipe.model_validate(sweep.recipe)

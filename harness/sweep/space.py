@@ -35,9 +35,6 @@ from harness.sweep.declaration import SearchPoint, Sweep, too_late
 from harness.worlds.lookup import world_of
 from harness.worlds.stage_io import read_rewards, read_rows
 
-SEARCHABLE = ("x", "creator", "generation", "selection", "pairs", "training")
-"""Parts of a profile that a sweep may vary; not benchmarks, which do the measuring."""
-
 MOST_POINTS = 256
 """Maximum number of points checked before a sweep runs."""
 
@@ -116,12 +113,12 @@ def check_settings(sweep: Sweep, profile: Profile) -> None:
             f"profile `{profile.name}` does not have"
         )
     settings = flattened(profile.model_dump(by_alias=True))
-    known = [f"profile.{path}" for path in settings if path.partition(".")[0] in SEARCHABLE]
+    known = [f"profile.{path}" for path in settings]
     for path in sweep.space:
         if path.startswith("profile.") and path not in known:
             raise UserError(
                 f"the sweep `{sweep.name}` varies `{path}`, which the profile `{profile.name}` "
-                f"does not allow{nearest(path, known)}"
+                f"does not have{nearest(path, known)}"
             )
 
 

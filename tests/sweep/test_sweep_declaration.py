@@ -86,7 +86,15 @@ def test_the_paper_s_setting_is_a_point_of_offline_evolve() -> None:
         ({"space": {}}, "at least 1 item"),
         (
             {"space": {"recipe.creator.evolved_shar": SHARES}},
-            f"no setting `recipe.creator.evolved_shar`; did you mean `{SHARE}`?",
+            f"cannot vary `recipe.creator.evolved_shar`; did you mean `{SHARE}`?",
+        ),
+        (
+            {"space": {"profile.training.dpo.bet": SHARES}},
+            "cannot vary `profile.training.dpo.bet`; did you mean `profile.training.dpo.beta`?",
+        ),
+        (
+            {"space": {"profile.benchmarks.arena_hard.items": choice(1, 2)}},
+            "cannot vary `profile.benchmarks.arena_hard.items`",
         ),
         ({"space": {SHARE: {"suggest_float": {"low": 0.8, "high": 0.2}}}}, "less than `high`"),
         ({"space": {SHARE: choice(1)}}, "two or more different"),
