@@ -309,7 +309,7 @@ class Assumption(Part):
 GROUPS: Mapping[str, str] = {
     "paper": "From the paper",
     "code": "From the authors' code",
-    "ours": "Ours",
+    "ours": "Ours, unless a source is named",
 }
 
 

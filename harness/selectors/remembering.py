@@ -78,11 +78,11 @@ class CurES(_Believing):
 
         rho(x) ~ exp(sqrt(p (1 - p)) / tau)
 
-    and the rollouts of a step are allocated in proportion to sqrt(p (1 - p)), which equals the
-    paper's sigma if gradients of right and wrong answers have equal norm. Here an allocation is a
-    whole number of groups of N rollouts, at least one (ours: a step trains on groups of one size).
-    So that some prompts get more than one, only `distinct` times as many are drawn as there are
-    groups (ours).
+    and the rollouts of a step are allocated in proportion to sqrt(p (1 - p)), which is proportional
+    to the released code's sigma if all gradients have one norm. Here an allocation is a whole
+    number of groups of N rollouts, at least one (ours: a step trains on groups of one size). So
+    that some prompts get more than one, only `distinct` times as many are drawn as there are groups
+    (ours).
 
     Source: Zeng et al. 2025, arXiv 2510.01037 (4 rollouts, 10 steps); tau is ours, as we did not
     find the paper's.
@@ -240,7 +240,8 @@ class SEC(Selector):
 
     Q of a category that was not drawn stays; in the released code it decays toward 0.
 
-    Source: Chen et al. 2025, arXiv 2505.14970; its released code for eta and tau.
+    Source: Chen et al. 2025, arXiv 2505.14970; a vendored copy of its code for eta and
+    tau (the largest of three).
     """
 
     remembers = ("worth",)
@@ -283,7 +284,8 @@ class PLR(Selector):
 
         P = (1 - rho) P_S + rho P_C,    P_S ~ rank^(-1 / beta),    P_C ~ steps since last trained on
 
-    The score is the positive value loss, the mean of max(r - b, 0) with the group's mean as b.
+    The score is the positive value loss, the mean of max(r - b, 0) with the group's mean as b:
+    half the released code's L1 value loss, with the same ranks.
     Unseen prompts come first, except that a `replay` below 1 replays with that probability.
 
     Source: Jiang et al. 2020, arXiv 2010.03934; the released code for the numbers.

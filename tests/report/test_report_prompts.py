@@ -116,7 +116,7 @@ def test_the_report_says_how_prompts_are_compared(store: Store) -> None:
     complexity, _ = column_blocks(report)
     [caption] = complexity.notes
     assert caption.startswith("stand-in for prompt judge: mean complexity, in 1-5")
-    assert "1000 prompts a seed, judge toy-1/rules" in caption
+    assert "400 prompts a seed, judge toy-1/rules" in caption
     assert "the paper's is of 10K prompts" in caption
 
 

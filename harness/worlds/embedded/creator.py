@@ -11,8 +11,8 @@ lengthens lists, and occasionally fails; such a rewrite is unusable. All this wa
 metric of eva was computed.
 
 Source: paper section 3.3, appendix H.1, tables 12 and 17; distilabel's `EvolInstruct`,
-`EvolComplexity`, `EvolQuality` (designed for better *answers*, applied here to questions) and
-`SelfInstruct`, which draw an operator at random for each rewrite.
+`EvolComplexity` and `EvolQuality` (designed for better *answers*, applied here to questions), which
+draw an operator at random for each rewrite, and `SelfInstruct`, which has none.
 """
 
 from __future__ import annotations
