@@ -7,6 +7,10 @@ from typing import Any
 import pytest
 from forging import copy_published
 
+from harness.registry.declared import named_profile
+from harness.report.claims import tallies
+from harness.selection.reporting import judged_claims
+
 
 @pytest.mark.parametrize("profile", ["micro", "laptop"])
 def test_the_ledger_counts_146(says: Any, profile: str) -> None:
@@ -67,6 +71,13 @@ def test_the_lines_of_all_tables_add_up_to_the_counts(call: Any) -> None:
     apart = [sum(map(int, re.findall(r" (\d+)", line))) for line in said[3:9]]
     assert apart == [sum(column) for column in zip(*numbers, strict=True)]
     assert apart[0] == 146
+    found = judged_claims([], named_profile("micro"), None, published=True, on_note=print)
+    marks = tallies(found.judged or ())
+    (line,) = (it for it in said if it.startswith("excluding"))
+    assert [int(it) for it in line.split()[1:]] == [
+        it.excludes_claim + it.excludes_size for it in marks
+    ]
+    assert any(it.excludes_claim and it.excludes_size for it in marks)
 
 
 def test_verify_checks_what_is_published(says: Any, call: Any, results: Path) -> None:
@@ -89,3 +100,7 @@ def test_verify_fails_with_the_difference(says: Any, call: Any, results: Path) -
     found = says("verify", code=1)
     assert not found["ok"]
     assert "index.json cannot be read as JSON" in found["difference"]
+
+
+def test_claims_are_judged_with_the_seeds_that_are_named(call: Any) -> None:
+    assert "table4, seeds 7\n" in call("claims", "table4", "--full", "--seeds", "7").stdout

@@ -2,12 +2,14 @@
 
 import hashlib
 import json
+import os
 import subprocess
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 from unittest.mock import create_autospec
 
 import pytest
@@ -164,3 +166,18 @@ def test_without_a_network_one_sentence_says_so(tmp_path: Path) -> None:
     assert said.endswith(
         "run the same command again, or bring the hub's cache of a machine that has it"
     )
+
+
+def test_a_download_may_use_the_network_which_nothing_else_does(
+    says: Any, monkeypatch: Any
+) -> None:
+    seen: list[tuple[str, str]] = []
+
+    def fetch(demand: Any, say: Any) -> list[str]:
+        seen.append((demand.profile.name, os.environ["HF_HUB_OFFLINE"]))
+        return ["owner/policy"]
+
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")  # as `silence` leaves it
+    monkeypatch.setattr("harness.cli.machine.fetch", fetch)
+    assert says("download", "table4", "--profile", "laptop")["fetched"] == ["owner/policy"]
+    assert seen == [("laptop", "0")]

@@ -220,3 +220,18 @@ def test_files_that_were_fetched_are_used_where_none_are_named(
         says(*command)
         assert server.requests == 2
     assert "no benchmark `arena`" in call("evaluate", "fetch", "arena", code=2).stderr
+
+
+def test_a_score_is_printed_with_both_ends_of_its_interval(
+    call: Any, says: Any, tmp_path: Path
+) -> None:
+    ratings = [
+        {"question_id": q, "model": "m", "judge": ["gpt-4", "x"], "turn": turn, "score": q + turn}
+        for q in (1, 2, 3)
+        for turn in (1, 2)
+    ]
+    asked = ("evaluate", "mt_bench", "--no-track", "--judgments")
+    path = str(write_lines(tmp_path / "ratings.jsonl", *ratings))
+    (found,) = says(*asked, path)
+    low, high = found["intervals"]["average"]
+    assert f"3.50 ({low:.2f} to {high:.2f})" in " ".join(call(*asked, path).stdout.split())

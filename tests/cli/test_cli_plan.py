@@ -185,3 +185,16 @@ def test_a_failed_stage_is_named_with_its_reason(says: Any, call: Any, folders: 
         }
     ]
     assert "the toy is broken" in call(*asked).stdout
+
+
+def test_the_time_left_is_the_work_of_the_workers_or_the_longest_chain(
+    says: Any, monkeypatch: Any
+) -> None:
+    """Ten seconds a stage, of which seven are a chain, from prompts to judge."""
+    monkeypatch.setattr("harness.pipeline.estimate.Timings.seconds", lambda self, stage: 10.0)
+    asked = ("plan", "table4", "--seeds", "0", "--rows", "dpo-1", "--jobs")
+    one, two, many = (says(*asked, jobs) for jobs in ("1", "2", "100"))
+    total = one["stages"]["total"]
+    assert one["estimated_s"] == 10.0 * total
+    assert two["estimated_s"] == max(5.0 * total, 70.0)
+    assert many["estimated_s"] == 70.0

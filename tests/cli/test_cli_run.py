@@ -261,3 +261,16 @@ def test_the_redrawn_display_shows_what_is_running(plan: Plan, tmp_path: Path) -
     text = out.export_text()
     assert f"{plan.stages[0].label} · step 12 of 25, loss 0.500" in text
     assert f"0 of {len(plan)} stages done, 1 running" in text
+
+
+def test_seeds_are_added_to_those_that_are_published(
+    call: Any, tracker: Any, results: Path
+) -> None:
+    rows = ("table4", "--rows", "dpo-1", "--seeds")
+    for seed, more in (("0", ()), ("1", ("--add",))):
+        call("run", *rows, seed, "--jobs", "1")
+        call("report", *rows, seed, "--publish", "--allow-fewer", *more)
+    report = json.loads((results / "micro" / "table4" / "report.json").read_text("utf-8"))
+    digests = json.loads((results / "micro" / "table4" / "digests.json").read_text("utf-8"))
+    assert report["seeds"] == [0, 1]
+    assert {"dpo-h1/micro/seed0", "dpo-h1/micro/seed1"} <= set(digests["stages"])

@@ -35,12 +35,13 @@ def test_a_damaged_file_is_named_and_the_command_fails(call: Any, folders: Path)
 
 def test_pages_are_served_in_the_place_of_the_command(call: Any, monkeypatch: Any) -> None:
     served: list[Any] = []
-    command = (["mlflow"], {"A": "1"})
-    monkeypatch.setattr("harness.cli.store.ui_command", lambda *_, **__: command)
+    monkeypatch.setattr(
+        "harness.cli.store.ui_command", lambda _, port=5000: (["mlflow", str(port)], {"A": "1"})
+    )
     monkeypatch.setattr("os.execve", lambda *told: served.append(told))
     said = call("ui", "--port", "5003").stdout
     assert "http://127.0.0.1:5003/#/experiments?" in said
-    assert served == [("mlflow", ["mlflow"], {"A": "1"})]
+    assert served == [("mlflow", ["mlflow", "5003"], {"A": "1"})]
 
 
 @pytest.fixture
@@ -72,3 +73,37 @@ def test_a_damaged_policy_is_not_named(call: Any, trained: Path) -> None:
     result = call("store", "path", "table4", "dpo-1", code=1)
     assert result.stdout == ""
     assert "is broken" in result.stderr
+
+
+def test_the_policy_of_another_seed_is_another_folder(call: Any) -> None:
+    said = call("store", "path", "table4", "dpo-1", "--seed", "3", code=2).stderr
+    assert "not trained yet; type `harness run table4 --rows dpo-1 --seeds 3`" in said
+
+
+def test_the_store_is_summed_by_kind_the_largest_first(says: Any, folders: Path) -> None:
+    store = Store(folders / "store")
+    for kind, seed, size in (("pair", 0, 10), ("train", 0, 100), ("train", 1, 1000)):
+        with store.writing(Stage(kind, 1, {"seed": seed}, {})) as output:
+            (output / "a").write_bytes(bytes(size - 1))
+            (output / "b").write_bytes(bytes(1))
+    found = says("store")
+    assert found["kinds"] == [
+        {"kind": "train", "stages": 2, "size": 1100},
+        {"kind": "pair", "stages": 1, "size": 10},
+    ]
+    assert (found["size"], found["place"]) == (1110, str(store.root))
+
+
+def test_a_sync_is_of_the_profile_and_of_whole_tables_where_a_group_is_named(
+    call: Any, monkeypatch: Any
+) -> None:
+    asked: list[Any] = []
+
+    def states(tables: Any, profile: Any, store: Any, *, whole: bool) -> list[Any]:
+        asked.append(([it.id for it in tables][:1], profile.name, whole))
+        return []
+
+    monkeypatch.setattr("harness.selection.stored.stored_states", states)
+    call("sync", "table5", "--profile", "laptop")
+    call("sync")
+    assert asked == [(["table5"], "laptop", False), (["table1"], "micro", True)]

@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from harness.project import results_dir
+from harness.report.sweep import published_sweep
 from harness.sweep.declaration import FOLDER
 
 
@@ -82,3 +84,13 @@ def test_a_sweep_runs_goes_on_and_is_shown(call: Any, says: Any, toys: None, res
     allowed = says(*publish, "--allow-fewer")
     assert allowed == {**found, "target": 20}
     assert (results / "micro" / "sweeps" / "offline-evolve" / "report.md").exists()
+
+
+def test_a_failed_trial_makes_the_exit_code_1(call: Any, monkeypatch: Any) -> None:
+    report: Any = published_sweep(results_dir(), "micro", "tune-dpo")
+    first, *others = report.trials
+    failed = first.model_copy(update={"state": "fail", "values": None, "failure": "no memory"})
+    ended = report.model_copy(update={"trials": (failed, *others)})
+    monkeypatch.setattr("harness.sweep.conduct.run_sweep", lambda *_: ended)
+    monkeypatch.setattr("harness.sweep.conduct.shared_stages", lambda *_: [])
+    assert "no memory" in call("sweep", "run", "tune-dpo", code=1).stdout

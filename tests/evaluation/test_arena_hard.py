@@ -259,3 +259,9 @@ def test_the_interval_is_over_questions_and_not_battles() -> None:
     """
     games = [game(str(i), 1, "B>>A" if i % 2 else "A>>B") for i in range(100)] * 2
     assert score_games(games, "m").intervals["win_rate"] == pytest.approx((40.2, 59.8), abs=0.2)
+
+
+def test_the_baseline_cannot_meet_itself(data: Path) -> None:
+    own = Answers(BASELINE, ANSWERS.by_prompt)
+    with pytest.raises(UserError, match="is the baseline of Arena-Hard and cannot meet itself"):
+        ArenaHard.load(data).requests(own, named("j"))

@@ -482,3 +482,40 @@ def test_an_interrupted_evaluation_sends_nothing_more(tmp_path: Path) -> None:
         assert sum(kept(client, request) for request in requests) == sent
         assert None not in ask_all(client_of(server, tmp_path), requests)
         assert set(server.answered.values()) == {1}
+
+
+@pytest.mark.parametrize(
+    "key", ["sk-two\nlines-0123456789", "sk-ümlaut-0123456789", "sk-\x1b[31m-012345"]
+)
+def test_a_key_that_no_header_can_carry_is_a_mistake_that_does_not_show_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    monkeypatch.setenv("JUDGE_TEST_KEY", key)
+    with StandIn() as server:
+        with pytest.raises(UserError, match="JUDGE_TEST_KEY has characters") as caught:
+            client_of(server, tmp_path, attempts=1).ask(ask_for("a"))
+        assert server.requests == 0
+    assert "0123456789" not in str(caught.value)
+
+
+def test_the_key_is_not_in_the_place_that_an_endpoint_sends_requests_on_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JUDGE_TEST_KEY", KEY)
+    there: Any = 307, {}, {"Location": f"http://there/?token={KEY}"}
+    with (
+        StandIn(lambda body: there) as server,
+        pytest.raises(UserError, match=r"\[key\]") as caught,
+    ):
+        client_of(server, tmp_path).ask(ask_for("a"))
+    assert KEY not in str(caught.value)
+
+
+def test_what_may_have_been_paid_counts_although_the_ledger_is_deleted(tmp_path: Path) -> None:
+    request = ask_for("a")
+    most = PRICE.of(request.most_prompt_tokens, request.most_completion_tokens)
+    ledger = Ledger(tmp_path, 1.5 * most)
+    ledger.lose(ledger.reserve(request, PRICE))
+    (tmp_path / "ledger.json").unlink()
+    with pytest.raises(BudgetReachedError):
+        ledger.reserve(request, PRICE)

@@ -238,3 +238,15 @@ def test_a_publication_that_fails_leaves_the_one_before(
         publish(stored(toy_runs(), store), folder.parent.parent)
     assert numbers(folder) == 8
     assert [path.name for path in folder.parent.iterdir()] == ["table90"]
+
+
+def test_prompts_of_others_are_not_published(store: Store, tmp_path: Path) -> None:
+    """Those of a data set of the hub may not be handed on."""
+    runs = toy_runs()
+    write_lineage(store, runs)
+    write_training(store, runs)
+    theirs = runs.profile.prompts.model_copy(update={"source": "owner/prompts"})
+    profile = runs.profile.model_copy(update={"prompts": theirs})
+    found = replace(stored(runs, store), profile=profile)
+    folder = publish(found, tmp_path / "results", allow_fewer=True)
+    assert not (folder / FILE).exists()

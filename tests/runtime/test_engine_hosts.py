@@ -3,10 +3,12 @@
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from toy_stages import FUNCTIONS
 
+from harness.runtime import ray_engine
 from harness.runtime.manifest import collect_provenance
 from harness.runtime.ray_engine import NodeOrder, fault, order
 
@@ -64,3 +66,19 @@ def test_a_node_of_another_version_or_without_the_shared_folders_says_so(
     assert "is not the driver's (another): install" in str(fault({**told, "code": "another"}))
     monkeypatch.setattr(os, "access", lambda path, _: path != told["setup"]["root"])
     assert f"cannot write to {tmp_path / 'store'}: it must be" in str(fault(told))
+
+
+def test_a_stage_that_needs_no_gpu_sees_none_on_a_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5")
+    (tmp_path / "store").mkdir()
+    made: list[str] = []
+
+    def started(setup: Any, environment: dict[str, str], logs: Path) -> None:
+        made.append(environment["CUDA_VISIBLE_DEVICES"])
+
+    monkeypatch.setattr(ray_engine, "WorkerProcess", started)
+    for gpus in (0, 1):
+        ray_engine._started(asked_by(tmp_path / "store"), gpus)
+    assert made == ["", "4,5"]

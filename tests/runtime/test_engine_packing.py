@@ -150,3 +150,14 @@ def test_a_command_computes_as_many_stages_at_once_as_there_are_gpus_or_cores_fo
     assert workers_of(None, micro.model_copy(update={"threads": 8})) == 1
     assert workers_of(None, paper) == 3
     assert workers_of(5, paper) == 5
+
+
+def test_a_stage_that_needs_no_gpu_sees_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5")
+    store, blind = Store(tmp_path / "store"), toy("places")
+    needs = Needs({"draw": Need(gpus=1)})
+    engine = Engine(store, FUNCTIONS, tmp_path / "logs", jobs=1, needs=needs)
+    assert engine.run(Plan([blind])).ok
+    assert (store.open(blind.fingerprint) / "gpus.txt").read_text() == ""

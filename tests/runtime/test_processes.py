@@ -11,7 +11,8 @@ from typing import Any
 import psutil
 import pytest
 
-from harness.runtime.processes import Program
+from harness.errors import HarnessError
+from harness.runtime.processes import Program, free_port
 
 SLEEP = "import time; time.sleep(600)"
 FAMILY = f"""
@@ -157,3 +158,20 @@ def test_the_first_exception_is_quoted_or_else_the_last_lines(tmp_path: Path) ->
     ):
         log.write_text(text)
         assert program.quoted() == f"last log lines: {quoted} (all of them in {log})"
+
+
+def test_a_server_that_never_becomes_ready_is_not_waited_for_longer_than_its_limit(
+    tmp_path: Path,
+) -> None:
+    waits: list[float] = []
+
+    def on_wait(seconds: float) -> None:
+        waits.append(seconds)
+        assert seconds < 30, "it is waited for without end"
+
+    with (
+        Program("it", [sys.executable, "-c", SLEEP], tmp_path / "log") as program,
+        pytest.raises(HarnessError, match=r"it was not ready after 0\.3 s; last log lines"),
+    ):
+        program.wait_until_healthy(free_port(), 0.3, on_wait)
+    assert waits

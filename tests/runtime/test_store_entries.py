@@ -440,3 +440,17 @@ def test_of_two_that_make_a_folder_the_first_to_end_wins(tmp_path: Path) -> None
             (second / "file").write_text("second")
     assert (out / "file").read_text() == "second"
     assert [*tmp_path.iterdir()] == [out]
+
+
+def test_every_file_of_an_entry_is_flushed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the folders that name them, so that a power cut leaves whole entries or none."""
+    flushed: list[str] = []
+    monkeypatch.setattr(
+        os, "fsync", lambda it: flushed.append(Path(os.readlink(f"/proc/self/fd/{it}")).name)
+    )
+    stage = Stage("train", 1, {}, {})
+    with Store(tmp_path).writing(stage) as output:
+        (output / "model").mkdir()
+        (output / "model" / "weights.txt").write_text("weights")
+    name = stage.fingerprint
+    assert sorted(flushed) == sorted(["weights.txt", "model", "stage.json", name, name[:2]])

@@ -125,3 +125,11 @@ def test_a_server_that_does_not_start_is_quoted_and_frees_the_gpu(
         monkeypatch.delenv("FAKE_DIES_AT_START")
         with servers.hold("judge"):
             pass
+
+
+def test_the_server_that_was_used_least_recently_makes_room(starts: Path, logs: Path) -> None:
+    with serve(declared(creator=0.4, scorer=0.4, judge=0.4), logs) as servers:
+        for role in ("creator", "scorer", "creator", "judge"):
+            with servers.hold(role):
+                pass
+        assert set(processes(starts)) == {"creator", "judge"}

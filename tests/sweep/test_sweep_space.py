@@ -1,19 +1,20 @@
 """From points to recipes and profiles, and the points that are impossible."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from toy_sweep import METRIC, SHARE, choice, micro, toy
+from toy_sweep import METRIC, SHARE, choice, micro, order_of, toy
 
 from harness.errors import UserError
-from harness.pipeline.algorithm import Run
+from harness.pipeline.algorithm import Iteration, Run
 from harness.registry.profile import load_profiles
 from harness.registry.recipe import Recipe
-from harness.runtime import Plan, Stage, Store
-from harness.sweep.conduct import Order, shared_stages
+from harness.runtime import EngineOptions, Plan, Stage, Store
+from harness.sweep.conduct import Order, shared_stages, stored_report
 from harness.sweep.declaration import load_sweeps
 from harness.sweep.space import (
     BASE,
@@ -177,3 +178,33 @@ def test_a_profile_without_online_training_says_so() -> None:
     sweep = load_sweeps()["online-evolve"]
     with pytest.raises(UserError, match="`single-gpu` has no algorithm `rloo`"):
         candidate(sweep, load_profiles()["single-gpu"], points(sweep)[0])
+
+
+def test_without_a_judge_a_policy_is_compared_with_the_base_model() -> None:
+    paper = load_profiles()["paper"]
+    run, *_ = validation_runs(toy(), base_candidate(toy(), paper), "trial")
+    own, base = (run.judged[name].inputs["completions"] for name in (VALIDATION, BASE))
+    assert own.inputs["policy"] == run.training[-1]
+    assert "policy" not in base.inputs
+
+
+def test_what_a_run_costs_is_what_its_last_segment_says(tmp_path: Path) -> None:
+    """Counts go on from segment to segment."""
+    first = Stage("online", 1, {"segment": 1}, {})
+    last = Stage("online", 1, {"segment": 2}, {"before": first})
+    store = Store(tmp_path)
+    for stage, rollouts in ((first, 60), (last, 120)):
+        with store.writing(stage) as folder:
+            (folder / "summary.json").write_text(json.dumps({"rollouts": rollouts}))
+    run = Run("t", Recipe(), "p", 0, tuple(Iteration(s, s, s) for s in (first, last)), {}, ())
+    assert objective_value("rollouts", run, store) == 120.0
+
+
+def test_jobs_are_workers_on_this_machine_and_a_cluster_packs_by_itself() -> None:
+    assert order_of(toy(), jobs=3).engine().jobs == 3
+    assert order_of(toy(), jobs=3, where=EngineOptions(engine="ray")).engine().jobs is None
+
+
+@pytest.mark.parametrize(("name", "held_out"), [("micro", False), ("paper", True)])
+def test_a_report_knows_which_prompts_its_trials_are_measured_on(name: str, held_out: bool) -> None:
+    assert stored_report(Order(toy(), load_profiles()[name])).held_out is held_out

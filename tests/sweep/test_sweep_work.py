@@ -1,5 +1,6 @@
 """Trials: values by hand, reuse, failures, Ctrl-C, and what is queued again."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,7 @@ import optuna
 import pytest
 from optuna.samplers import RandomSampler, TPESampler
 from optuna.trial import TrialState
-from toy_sweep import METRIC, SHARE, InlineEngine, choice, micro, order_of, toy
+from toy_sweep import METRIC, OFFLINE, SHARE, InlineEngine, choice, micro, order_of, toy
 
 from harness.errors import HarnessError, UserError
 from harness.report.sweep import SweepReport
@@ -313,3 +314,27 @@ def test_the_winner_is_run_with_seeds_that_no_trial_has_seen_beside_the_base_rec
 def test_trials_are_drawn_by_the_sampler_that_is_declared(kind: str, sampler: type) -> None:
     study = opened(toy(space=SHARES, sampler={"kind": kind, "seed": 0, "n_startup_trials": 2}))
     assert type(study.sampler) is sampler
+
+
+def test_other_objectives_make_another_study() -> None:
+    lengths = [{"name": "win_rate", "measure": "val_len", "direction": "maximize"}]
+    assert order_of(toy(objectives=lengths)).study != order_of(toy()).study
+
+
+def test_an_objective_is_measured_after_as_much_training_as_it_says(worked: Any) -> None:
+    """After the first of two iterations no prompt is evolved: the seeds alone, 0 and 1."""
+    early = {"name": "early", "measure": "val_wr", "direction": "maximize", "after": 1}
+    objectives = [*OFFLINE["objectives"], early]
+    sweep = toy(space=SHARES, sampler=GRID, objectives=objectives, trials=1)
+    worked(sweep)
+    (trial,) = found(sweep).trials
+    late = 10 * float(trial.params[SHARE]) + 0.5  # type: ignore[arg-type]
+    assert trial.values == pytest.approx({"win_rate": late, "early": 0.5})
+
+
+def test_an_objective_that_is_no_number_fails_its_trial(worked: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr("harness.sweep.conduct.objective_value", lambda *_: math.nan)
+    sweep = toy(space=SHARES, sampler=GRID, trials=1)
+    worked(sweep)
+    (failed,) = found(sweep).failed
+    assert "an objective is not a number" in str(failed.failure)

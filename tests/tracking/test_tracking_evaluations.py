@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 from mlflow import MlflowClient
+from typer.testing import CliRunner
+from world_of_names import in_folders_of_its_own
 
+from harness.cli.main import app
 from harness.errors import HarnessError
 from harness.evaluation.benchmarks.mt_bench import MtBench
 from harness.evaluation.files import Question
@@ -102,3 +105,15 @@ def test_a_file_that_is_no_evaluation_is_one_sentence(
     assert all_kept(tmp_path) == [path]
     with pytest.raises(HarnessError, match="delete it and evaluate again"):
         record_of(path)
+
+
+def test_a_sync_writes_the_evaluations_that_were_kept(
+    new_work_dir: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, world_folder: Path
+) -> None:
+    work = in_folders_of_its_own(monkeypatch, new_work_dir("there").parent, world_folder)
+    new_work_dir("work")
+    kept(work)
+    for change in ("created", "unchanged"):
+        said = CliRunner().invoke(app, ["sync", "--json"]).stdout
+        synced = {"what": "evaluations", "runs": 1, "changes": {change: 1}}
+        assert json.loads(said)["items"] == [synced]

@@ -165,3 +165,8 @@ def test_a_secret_is_hidden_in_any_text(monkeypatch: pytest.MonkeyPatch) -> None
     assert without_secrets('failed for user "alice"', database) == 'failed for user "***"'
     monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "bearer-of-news")
     assert without_secrets("Bearer bearer-of-news", "http://host") == "Bearer ***"
+
+
+def test_a_password_of_the_environment_is_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "of-the-server")
+    assert without_secrets("as me:of-the-server", "http://host") == "as me:***"

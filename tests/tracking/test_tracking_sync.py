@@ -1,5 +1,6 @@
 """Sync: MLflow holds what the store holds, however often and wherever it is written."""
 
+import json
 import shutil
 import subprocess
 import sys
@@ -8,6 +9,8 @@ from datetime import datetime
 from pathlib import Path
 
 import mlflow
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from mlflow import MlflowClient
 from toy_identities import PROVENANCE, toy_planned
@@ -21,6 +24,7 @@ from harness.runtime import Plan, Store
 from harness.runtime.files import StoreError
 from harness.tracking import Mlflow, TableState, TrackingError
 from harness.tracking.connection import default_uri
+from harness.tracking.runs import run_record, runs_of
 from harness.tracking.tables import state_records
 
 NewWorkDir = Callable[[str], Path]
@@ -295,3 +299,36 @@ def test_nothing_of_a_copied_work_folder_is_written_to_the_original(
     copied = shutil.copytree(synced, tmp_path / "copied")
     with pytest.raises(TrackingError, match=r"was moved.*`rm .*mlflow.db && harness sync`; the"):
         toy_tracker(copied, store).sync([toy_state(RUNS, gain=2.5)])
+
+
+def test_judgments_show_the_prompt_and_the_answer_of_a_first_turn(tmp_path: Path) -> None:
+    run, store = RUNS.runs["dpo-h1", 0], Store(tmp_path)
+    judge = run.judged["arena_hard"]
+    talks = [[{"role": "user", "content": "why?"}]]
+    talks.append(
+        [*talks[0], {"role": "assistant", "content": "so"}, {"role": "user", "content": "?"}]
+    )
+    rows = [
+        {"prompt_id": "p0", "conversation": json.dumps(talk), "completion": f"turn {turn}"}
+        for turn, talk in enumerate(talks, start=1)
+    ]
+    with store.writing(judge.inputs["answers"], PROVENANCE) as output:
+        pq.write_table(pa.Table.from_pylist(rows), output / "answers.parquet")
+    write(store, judge)
+    record = run_record(next(of for of in runs_of(RUNS) if of.run is run), store)
+    assert record is not None
+    (table,) = (table for path, table in record.files().items() if path.startswith("judgments/"))
+    assert (table["prompt"][0], table["answer"][0]) == ("why?", "turn 1")  # type: ignore[call-overload, index]
+
+
+def test_a_run_that_was_deleted_is_written_again_by_the_same_command(
+    tmp_path: Path, new_work_dir: Callable[[str], Path]
+) -> None:
+    store, work = filled(tmp_path / "store", RUNS), new_work_dir("a")
+    toy_tracker(work, store).finish(lambda: [STATE])
+    client = MlflowClient(default_uri(work))
+    place = client.get_experiment_by_name("table4/micro").experiment_id
+    before = contents(work)
+    client.delete_run(client.search_runs([place])[0].info.run_id)
+    toy_tracker(work, store).finish(lambda: [STATE])
+    assert contents(work) == before
