@@ -19,7 +19,7 @@ from toy_stages import toy
 from harness.errors import UserError
 from harness.project import replies_dir
 from harness.quiet import silence
-from harness.runtime import EngineOptions, Event, Store, ray_engine
+from harness.runtime import EngineOptions, Event, Store
 from harness.runtime.crew import Need, Needs
 from harness.runtime.plan import Interrupted, StageProgress, StageStarted
 
@@ -126,14 +126,6 @@ def test_an_address_where_nobody_is_is_one_sentence(
     asked = EngineOptions(engine="ray", ray_address="127.0.0.1:1")
     with pytest.raises(UserError, match=r"no Ray cluster can be reached at 127.0.0.1:1 .*refused"):
         there(tmp_path, [toy("draw", number=1)], where=asked)
-
-
-def test_an_engine_that_is_not_installed_says_what_to_type(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(ray_engine, "find_spec", lambda name: None)
-    with pytest.raises(UserError, match=r"`ray` is not installed: type `.*\[ray\]'`"):
-        there(tmp_path, [toy("draw", number=1)])
 
 
 def test_an_address_is_for_ray_only() -> None:
