@@ -20,7 +20,7 @@ from harness.report.sweep import (
     sweep_blocks,
     sweep_facts,
 )
-from harness.selection.names import DEFAULT_PROFILE, workers_of
+from harness.selection.names import DEFAULT_PROFILE, check_jobs
 from harness.sweep.declaration import Sweep, load_sweeps, named_sweep
 
 group = typer.Typer(
@@ -89,10 +89,10 @@ def run(
     from harness.sweep.conduct import Order, run_sweep, shared_stages
 
     sweep, scale = named_sweep(name), named_profile(profile)
-    workers = workers_of(jobs, scale)
+    check_jobs(jobs)
     shared = shared_stages(sweep, scale)
     where = EngineOptions(engine=engine, ray_address=ray_address)
-    order = Order(sweep, scale, trials, workers, final=not no_final, where=where)
+    order = Order(sweep, scale, trials, jobs, final=not no_final, where=where)
     out = console(stderr=as_json)
     with common.watching(out) as watch:
         report = run_sweep(order, shared, partial(out.print, soft_wrap=True), note, watch)

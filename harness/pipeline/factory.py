@@ -16,8 +16,9 @@ from harness.extensions import BENCHMARKS, benchmark_name
 from harness.registry.profile import REWARD_JUDGE, Profile
 from harness.registry.recipe import RewardRole, small
 from harness.registry.serving import ServedRole, address
-from harness.runtime import Engine, Plan, Store
-from harness.runtime.crew import Need, Needs
+from harness.runtime import Engine, EngineOptions, Plan, Store
+from harness.runtime.crew import Need, Needs, visible_gpus
+from harness.runtime.manifest import available_cores
 from harness.runtime.plan import Schedule
 from harness.runtime.stage import Json, Stage
 from harness.worlds import World
@@ -118,12 +119,27 @@ def stage_hardware(profile: Profile) -> dict[str, Any]:
     return {name: it.model_dump(mode="json") for name, it in said.items() if it is not None}
 
 
+def default_workers(profile: Profile) -> int:
+    """Return how many stages this machine computes at once: what it has GPUs or cores for."""
+    there = len(visible_gpus()) if profile.on_gpus else available_cores() // profile.threads
+    return max(1, there)
+
+
 def engine_of(
-    profile: Profile, store: Store, log_dir: Path, stages: Iterable[Stage], **more: Any
+    profile: Profile,
+    store: Store,
+    log_dir: Path,
+    stages: Iterable[Stage],
+    *,
+    jobs: int | None,
+    where: EngineOptions,
+    **more: Any,
 ) -> Engine:
     """Return an engine for a profile's stages; workers preload what these import."""
     from harness.pipeline.steps import FUNCTIONS
 
+    if where.engine == "local" and not profile.on_gpus:  # else GPUs or the cluster are the limit
+        jobs = jobs or default_workers(profile)
     return Engine(
         store,
         FUNCTIONS,
@@ -132,6 +148,8 @@ def engine_of(
         threads=profile.threads,
         hardware=stage_hardware(profile),
         needs=needs_of(profile),
+        jobs=jobs,
+        where=where,
         **more,
     )
 

@@ -49,7 +49,8 @@ class RayCrew(Crew):
                 "the engine `ray` is not installed: type `python -m pip install -e '.[ray]'`"
             )
         store.root.mkdir(parents=True, exist_ok=True)
-        self._own = _connect(address, (most or available_cores()) * needs.other.cpus)
+        each = needs.other.cpus
+        self._own = _connect(address, most * each if most else max(available_cores(), each))
         import ray
 
         self._store = store

@@ -39,9 +39,9 @@ from harness.selection import running
 from harness.selection.names import (
     DEFAULT_PROFILE,
     Seeds,
+    check_jobs,
     parse_names,
     seeds_of,
-    workers_of,
 )
 from harness.selection.planning import PlanSummary, summary_of
 from harness.selection.reporting import Reports, seeds_shown, table_seeds
@@ -69,7 +69,7 @@ class Experiment(Request):
 
         A group's tables that the profile cannot run are left out.
         """
-        workers_of(jobs, self.profile)
+        check_jobs(jobs)
         check_budget(budget_usd)
         planned = replace(
             self,

@@ -7,14 +7,10 @@ import shlex
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from numbers import Integral
-from typing import TYPE_CHECKING
 
 from harness.errors import UserError
 from harness.extensions import named_plugins
 from harness.words import seeds_text
-
-if TYPE_CHECKING:
-    from harness.registry.profile import Profile
 
 DEFAULT_PROFILE = "micro"
 DEFAULT_SEEDS = "0-2"
@@ -83,15 +79,10 @@ def parse_names(given: str | Iterable[object] | None) -> tuple[str, ...] | None:
     return names
 
 
-def workers_of(jobs: int | None, profile: Profile) -> int:
-    """Return how many stages are computed at once: `jobs`, or what there are GPUs or cores for."""
-    from harness.runtime.crew import visible_gpus
-    from harness.runtime.manifest import available_cores
-
+def check_jobs(jobs: int | None) -> None:
+    """Check a number of processes, for `--jobs`."""
     if jobs is not None and not 1 <= jobs <= 1024:  # more is a typo
         raise UserError(f"jobs is {jobs}: give the number of processes, from 1 to 1024")
-    there = len(visible_gpus()) if profile.on_gpus else available_cores() // profile.threads
-    return jobs or max(1, there)
 
 
 def again(name: str, profile: str, seeds: Sequence[int] = (), rows: Sequence[str] = ()) -> str:

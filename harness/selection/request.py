@@ -9,6 +9,7 @@ from functools import cached_property
 from harness.errors import UserError
 from harness.pipeline.algorithm import Run, Unfit
 from harness.pipeline.estimate import Timings, timings_of
+from harness.pipeline.factory import default_workers
 from harness.pipeline.runs import FigureRuns, TableRuns, plan_figure, plan_table
 from harness.project import store_dir
 from harness.registry import declared
@@ -16,7 +17,7 @@ from harness.registry.figures import Figure
 from harness.registry.profile import Profile, table_unsupported
 from harness.registry.schema import Table
 from harness.runtime import Plan, Stage, Store
-from harness.selection.names import DEFAULT_PROFILE, DEFAULT_SEEDS, again, seeds_of, workers_of
+from harness.selection.names import DEFAULT_PROFILE, DEFAULT_SEEDS, again, seeds_of
 from harness.words import seeds_text
 
 
@@ -147,4 +148,4 @@ class Request:
     @property
     def workers(self) -> int:
         """Number of stages computed at once."""
-        return workers_of(self.jobs, self.profile)
+        return self.jobs or default_workers(self.profile)

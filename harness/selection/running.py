@@ -81,7 +81,7 @@ def _compute(it: Request, where: EngineOptions, on_event: Observe) -> RunOutcome
             it.store,
             work_dir() / "logs",
             stages,
-            jobs=it.jobs if it.profile.on_gpus else it.workers,  # GPUs limit what runs at once
+            jobs=it.jobs,
             where=where,
             on_event=observe,
             expected=it.timings.expected,

@@ -80,7 +80,7 @@ class Order:
     sweep: Sweep
     profile: Profile
     trials: int | None = None
-    jobs: int = 1
+    jobs: int | None = None
     final: bool = True
     where: EngineOptions = LOCAL
 
@@ -108,12 +108,13 @@ class Order:
         return plan_of(runs)
 
     def engine(self) -> Engine:
-        """Return an engine for the order's stages; `jobs` is local only, clusters pack stages."""
+        """Return an engine for the order's stages."""
         stages = self.sample.stages
         logs = work_dir() / "logs" / "sweeps" / self.sweep.name
-        jobs = self.jobs if self.where.engine == "local" else None
         store = Store(store_dir())
-        return factory.engine_of(self.profile, store, logs, stages, jobs=jobs, where=self.where)
+        return factory.engine_of(
+            self.profile, store, logs, stages, jobs=self.jobs, where=self.where
+        )
 
     @contextmanager
     def alone(self) -> Iterator[None]:
@@ -257,7 +258,8 @@ class Objective:
         missing, told = len(plan.pending(store)), 0.0
         shipped = self.order.profile.name == DEFAULT_PROFILE
         timings = timings_of(plan, store, shipped=shipped)
-        tally = Tally(plan, store, self.order.jobs, timings.expected, timings.is_timed)
+        workers = self.order.jobs or factory.default_workers(self.order.profile)
+        tally = Tally(plan, store, workers, timings.expected, timings.is_timed)
         self.say(
             f"{what}: {len(plan) - missing} of {len(plan)} stages reused, {missing} to compute"
         )

@@ -7,12 +7,12 @@ import pytest
 from toy_stages import FUNCTIONS, toy
 
 from harness.errors import UserError
+from harness.pipeline.factory import default_workers
 from harness.registry.profile import Profile
 from harness.runtime import Engine, Plan, Stage, Store
 from harness.runtime.crew import Crew, Need, Needs, visible_gpus
 from harness.runtime.manifest import available_cores
 from harness.runtime.worker import Message
-from harness.selection.names import workers_of
 
 
 class Scripted(Crew):
@@ -145,11 +145,10 @@ def test_a_command_computes_as_many_stages_at_once_as_there_are_gpus_or_cores_fo
     monkeypatch.setattr("harness.runtime.manifest.CPU_QUOTA", tmp_path / "none")
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1, 5, 7})
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2")
-    assert workers_of(None, micro) == 4
-    assert workers_of(None, micro.model_copy(update={"threads": 2})) == 2
-    assert workers_of(None, micro.model_copy(update={"threads": 8})) == 1
-    assert workers_of(None, paper) == 3
-    assert workers_of(5, paper) == 5
+    assert default_workers(micro) == 4
+    assert default_workers(micro.model_copy(update={"threads": 2})) == 2
+    assert default_workers(micro.model_copy(update={"threads": 8})) == 1
+    assert default_workers(paper) == 3
 
 
 def test_a_stage_that_needs_no_gpu_sees_none(

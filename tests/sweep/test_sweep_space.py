@@ -202,7 +202,9 @@ def test_what_a_run_costs_is_what_its_last_segment_says(tmp_path: Path) -> None:
 
 def test_jobs_are_workers_on_this_machine_and_a_cluster_packs_by_itself() -> None:
     assert order_of(toy(), jobs=3).engine().jobs == 3
-    assert order_of(toy(), jobs=3, where=EngineOptions(engine="ray")).engine().jobs is None
+    ray = EngineOptions(engine="ray")
+    assert order_of(toy(), jobs=3, where=ray).engine().jobs == 3
+    assert order_of(toy(), where=ray).engine().jobs is None
 
 
 @pytest.mark.parametrize(("name", "held_out"), [("micro", False), ("paper", True)])
