@@ -263,10 +263,10 @@ def reward(name: str, *, version: str, model: str | None = None) -> Callable[[Th
 
     The function takes a prompt and the list of its answers, and returns a finite number for each,
     or None if it cannot score: offline that prompt is left out, online its rewards are all 0, and
-    both are counted. It is used by name in a
-    profile's `reward_models`, or as a judge, `reward:NAME`. With a Hub `model` (`owner/name`,
-    optionally at a commit), for custom heads, it decorates a class or function that takes the
-    model's folder and a device, and returns that function.
+    both are counted. It is used by name in a profile's `reward_models`, or as a judge,
+    `reward:NAME`. With a Hub `model` (`owner/name`, optionally at a commit), for custom heads, it
+    decorates a class or function that takes the model's folder and a device, and returns that
+    function.
     """
     return REWARDS.register(name, version, model=model)
 

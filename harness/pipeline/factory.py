@@ -119,10 +119,10 @@ def stage_hardware(profile: Profile) -> dict[str, Any]:
     return {name: it.model_dump(mode="json") for name, it in said.items() if it is not None}
 
 
-def default_workers(profile: Profile) -> int:
-    """Return how many stages this machine computes at once: what it has GPUs or cores for."""
+def workers_of(profile: Profile, jobs: int | None = None) -> int:
+    """Return how many stages run at once: `jobs`, else what this machine has GPUs or cores for."""
     there = len(visible_gpus()) if profile.on_gpus else available_cores() // profile.threads
-    return max(1, there)
+    return jobs or max(1, there)
 
 
 def engine_of(
@@ -139,7 +139,7 @@ def engine_of(
     from harness.pipeline.steps import FUNCTIONS
 
     if where.engine == "local" and not profile.on_gpus:  # else GPUs or the cluster are the limit
-        jobs = jobs or default_workers(profile)
+        jobs = workers_of(profile, jobs)
     return Engine(
         store,
         FUNCTIONS,

@@ -165,7 +165,7 @@ class StreamSource:
             bound = partial(evolve, creator=evolver.creator, **how)
         n_new = online["n_new"] if evolver else 0
         if self._budget is not None:
-            chosen: Selector = self._in_league(len(human), n_new)
+            chosen: Selector = self._league_selector(len(human), n_new)
             capacity = len(human)
         else:
             own = {name: it for name, it in online.items() if name not in BUFFER_RULES}
@@ -189,7 +189,7 @@ class StreamSource:
         self._calls: int | None = None
         self._became: Counter[str] = Counter(dict.fromkeys(REWRITE_COUNTS, 0))
 
-    def _in_league(self, pool: int, n_new: int) -> Selector:
+    def _league_selector(self, pool: int, n_new: int) -> Selector:
         online, league = self._s["online"], self._s["online"]["league"]
         if "selector_plugin" in self._s:
             SELECTORS.check(league["selector"], self._s["selector_plugin"])

@@ -25,8 +25,13 @@ def number_blocks(results: Results, full: bool = True) -> list[Block]:
     found = column_blocks(results) if full else [_column_block(results, main)]
     found += control_blocks(results, full)
     found += summary_blocks(results) if full else []
-    found += [*study_blocks(results), *league_blocks(results)]
+    found += found_blocks(results)
     return found + ([Block("Missing", items=failures)] if failures else [])
+
+
+def found_blocks(results: Results) -> list[Block]:
+    """Return the results of a table's reward model study and its leagues."""
+    return [*study_blocks(results), *league_blocks(results)]
 
 
 def column_blocks(results: Results) -> list[Block]:

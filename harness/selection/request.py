@@ -9,7 +9,7 @@ from functools import cached_property
 from harness.errors import UserError
 from harness.pipeline.algorithm import Run, Unfit
 from harness.pipeline.estimate import Timings, timings_of
-from harness.pipeline.factory import default_workers
+from harness.pipeline.factory import workers_of
 from harness.pipeline.runs import FigureRuns, TableRuns, plan_figure, plan_table
 from harness.project import store_dir
 from harness.registry import declared
@@ -148,4 +148,4 @@ class Request:
     @property
     def workers(self) -> int:
         """Number of stages computed at once."""
-        return self.jobs or default_workers(self.profile)
+        return workers_of(self.profile, self.jobs)

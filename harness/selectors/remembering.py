@@ -240,8 +240,8 @@ class SEC(Selector):
 
     Q of a category that was not drawn stays; in the released code it decays toward 0.
 
-    Source: Chen et al. 2025, arXiv 2505.14970; a vendored copy of its code for eta and
-    tau (the largest of three).
+    Source: Chen et al. 2025, arXiv 2505.14970; a vendored copy of its code for eta and tau (the
+    largest of three).
     """
 
     remembers = ("worth",)

@@ -258,7 +258,7 @@ class Objective:
         missing, told = len(plan.pending(store)), 0.0
         shipped = self.order.profile.name == DEFAULT_PROFILE
         timings = timings_of(plan, store, shipped=shipped)
-        workers = self.order.jobs or factory.default_workers(self.order.profile)
+        workers = factory.workers_of(self.order.profile, self.order.jobs)
         tally = Tally(plan, store, workers, timings.expected, timings.is_timed)
         self.say(
             f"{what}: {len(plan) - missing} of {len(plan)} stages reused, {missing} to compute"

@@ -7,7 +7,7 @@ import pytest
 from toy_stages import FUNCTIONS, toy
 
 from harness.errors import UserError
-from harness.pipeline.factory import default_workers
+from harness.pipeline.factory import workers_of
 from harness.registry.profile import Profile
 from harness.runtime import Engine, Plan, Stage, Store
 from harness.runtime.crew import Crew, Need, Needs, visible_gpus
@@ -145,10 +145,11 @@ def test_a_command_computes_as_many_stages_at_once_as_there_are_gpus_or_cores_fo
     monkeypatch.setattr("harness.runtime.manifest.CPU_QUOTA", tmp_path / "none")
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1, 5, 7})
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2")
-    assert default_workers(micro) == 4
-    assert default_workers(micro.model_copy(update={"threads": 2})) == 2
-    assert default_workers(micro.model_copy(update={"threads": 8})) == 1
-    assert default_workers(paper) == 3
+    assert workers_of(micro) == 4
+    assert workers_of(micro.model_copy(update={"threads": 2})) == 2
+    assert workers_of(micro.model_copy(update={"threads": 8})) == 1
+    assert workers_of(paper) == 3
+    assert workers_of(paper, 5) == 5
 
 
 def test_a_stage_that_needs_no_gpu_sees_none(

@@ -25,7 +25,13 @@ from harness.registry.paper import the_paper
 from harness.registry.profile import Profile
 from harness.report import view
 from harness.report.answer import answer_to, finding
-from harness.report.blocks import column_blocks, control_blocks, fact_blocks, summary_blocks
+from harness.report.blocks import (
+    column_blocks,
+    control_blocks,
+    fact_blocks,
+    found_blocks,
+    summary_blocks,
+)
 from harness.report.claims import (
     PRIMARY,
     all_verdicts,
@@ -35,13 +41,12 @@ from harness.report.claims import (
     totals,
     why_unjudged,
 )
-from harness.report.league import league_blocks, league_pictures
+from harness.report.league import league_pictures
 from harness.report.model import GROUPS, Estimate, Verdict, seed_of
 from harness.report.page.examples import examples_in, first_of
 from harness.report.plots import Picture
 from harness.report.render import environment
 from harness.report.results import Results
-from harness.report.reward_study import study_blocks
 from harness.report.verdicts import printed_margin
 from harness.report.view import Block, between, grouped, plain, signed
 from harness.words import seeds_text, setting_text
@@ -110,7 +115,7 @@ def _table(results: Results) -> dict[str, Any]:
         "blocks": list(_blocks(results)),
         "facts": [fact for fact in facts if fact[0] not in SHOWN],
         "inadmissible": view.inadmissible_reason(report),
-        "found": [*control_blocks(results), *study_blocks(results), *league_blocks(results)],
+        "found": [*control_blocks(results), *found_blocks(results)],
         "summary": summary_blocks(results),
         "details": fact_blocks(results) if report.has_numbers else [],
         "absent": [(", ".join(rows), reason) for reason, rows in by_reason.items()],
