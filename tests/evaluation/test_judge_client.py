@@ -435,15 +435,15 @@ def test_a_placeholder_for_a_key_blots_out_no_words(
 def test_requests_go_through_the_environments_proxy_unless_it_says_otherwise(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The stand-in is the proxy; there is no host of the name that is asked for."""
+    """The stand-in is the proxy; nothing listens at the address that is asked for."""
     with StandIn() as proxy:
         monkeypatch.setenv("http_proxy", f"me:password@{proxy.url[len('http://') : -len('/v1')]}")
-        client_of("http://nowhere.invalid/v1", tmp_path).ask(ask_for("a"))
+        client_of("http://127.0.0.1:9/v1", tmp_path).ask(ask_for("a"))
         (headers,) = proxy.headers
         assert headers["proxy-authorization"] == f"Basic {b64encode(b'me:password').decode()}"
-        monkeypatch.setenv("no_proxy", "nowhere.invalid")
-        with pytest.raises(UnansweredError, match=r"nowhere\.invalid cannot be reached \("):
-            client_of("http://nowhere.invalid/v1", tmp_path, attempts=1).ask(ask_for("b"))
+        monkeypatch.setenv("no_proxy", "127.0.0.1")
+        with pytest.raises(UnansweredError, match=r"127\.0\.0\.1:9 cannot be reached \("):
+            client_of("http://127.0.0.1:9/v1", tmp_path, attempts=1).ask(ask_for("b"))
 
 
 def test_openai_itself_needs_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
