@@ -143,16 +143,17 @@ def write_rows(path: Path, rows: Rows, schema: pa.Schema | None = None) -> None:
 
 
 def write_judged(
-    output: Path,
+    ctx: StageContext,
     judgments: Rows,
     scores: Rows,
     summary: Mapping[str, Any],
     schema: pa.Schema | None = None,
 ) -> None:
-    """Write the files of a judging stage; `schema` is that of the judgments, which may be none."""
-    write_rows(output / "judgments.parquet", judgments, schema)
-    write_rows(output / "scores.parquet", scores, SCORE_SCHEMA)
-    write_json(output / "summary.json", summary)
+    """Write the files of a judging stage; `schema` is needed if there may be no judgments."""
+    write_rows(ctx.output / "judgments.parquet", judgments, schema)
+    write_rows(ctx.output / "scores.parquet", scores, SCORE_SCHEMA)
+    judged = {name: ctx.settings[name] for name in ("benchmark", "judge")}
+    write_json(ctx.output / "summary.json", {**judged, **summary})
 
 
 def write_json(path: Path, data: Mapping[str, Any]) -> None:

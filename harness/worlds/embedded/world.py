@@ -145,25 +145,19 @@ class EmbeddedRuntime(Runtime):
 
     def judge(self, ctx: StageContext) -> None:
         """Judge answers with the oracle, or by exact match for downstream questions."""
-        identity, judge = str(ctx.settings["benchmark"]), str(ctx.settings["judge"])
-        name = files.name_of(identity)
-        by_match = name == DOWNSTREAM
-        _check_judge(judge, oracle.EXACT_MATCH if by_match else oracle.JUDGE)
-        items = self.questions(identity)
+        identity = str(ctx.settings["benchmark"])
+        name, items = files.name_of(identity), self.questions(identity)
         answers = {
             (row["prompt_id"], row["turn"]): oracle.GivenAnswer(row["completion"], row["n_tokens"])
             for row in stage_io.read_rows(ctx.inputs["answers"] / "answers.parquet")
         }
-        if by_match:
+        if name == DOWNSTREAM:
             judgments, scores, summary = oracle.score_downstream(items, answers)
         else:
             judgments, scores, summary = oracle.score_by_oracle(name, items, answers)
-        said = {"benchmark": identity, "judge": judge, **summary}
-        stage_io.write_judged(ctx.output, judgments, scores, said)
+        stage_io.write_judged(ctx, judgments, scores, summary)
 
     def rate(self, ctx: StageContext) -> None:
-        judge = str(ctx.settings["judge"])
-        _check_judge(judge, oracle.RULES)
         prompts = stage_io.read_prompts(ctx.inputs["prompts"])
         rows = [
             {"prompt_id": row["prompt_id"], "column": column, "value": score(row["prompt"])}
@@ -171,7 +165,8 @@ class EmbeddedRuntime(Runtime):
             for row in prompts
         ]
         stage_io.write_rows(ctx.output / "scores.parquet", rows)
-        stage_io.write_json(ctx.output / "summary.json", {"judge": judge, "n": len(prompts)})
+        summary = {"judge": ctx.settings["judge"], "n": len(prompts)}
+        stage_io.write_json(ctx.output / "summary.json", summary)
 
 
 def _check_judge(judge: str, expected: str) -> None:

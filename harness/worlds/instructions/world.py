@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from harness import worlds
-from harness.errors import HarnessError, UserError
+from harness.errors import UserError
 from harness.eva.evolving import OwnCreator, own_method, plugin_settings
 from harness.registry.profile import Profile
 from harness.runtime.stage import Json, StageContext
@@ -31,7 +31,6 @@ from harness.worlds.instructions.rules import distinct, is_text, share_followed,
 from harness.worlds.instructions.tasks import (
     BENCHMARKS,
     GUARDED,
-    JUDGE,
     VERSION,
     identity_of,
     part_of,
@@ -119,8 +118,6 @@ class InstructionsRuntime(HubRuntime):
         nats.
         """
         identity = str(ctx.settings["benchmark"])
-        if ctx.settings["judge"] != JUDGE:
-            raise HarnessError(f"the world `instructions` has no judge `{ctx.settings['judge']}`")
         rows = stage_io.read_rows(ctx.inputs["answers"] / "answers.parquet")
         asked = {item.item_id: item for item in self.questions(identity)}
         name, _ = part_of(identity)
@@ -143,13 +140,11 @@ class InstructionsRuntime(HubRuntime):
         for score in scores:
             found.setdefault(score["column"], []).append(score["value"])
         summary = {
-            "benchmark": identity,
-            "judge": JUDGE,
             "scores": {column: float(np.mean(own)) for column, own in found.items()},
             "n": len(rows),
             "n_missing": 0,
         }
-        stage_io.write_judged(ctx.output, judgments, scores, summary)
+        stage_io.write_judged(ctx, judgments, scores, summary)
 
 
 def _judged(row: Mapping[str, Any], item: Item) -> tuple[dict[str, Any], dict[str, float]]:

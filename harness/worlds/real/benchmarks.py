@@ -202,14 +202,13 @@ def judge_answers(ctx: StageContext) -> None:
     from harness.worlds.real.evaluating import judge_of
 
     identity, model = str(ctx.settings["benchmark"]), str(ctx.settings["judge"])
-    said = {"benchmark": identity, "judge": model}
     if are_tasks(identity):
-        _score_tasks(ctx, said)
+        _score_tasks(ctx)
         return
     benchmark = benchmark_of_identity(identity)
     columns = benchmark.columns
     if missing := _all_missing(type(benchmark), ctx.settings):
-        _write_nothing(ctx.output, said, missing)
+        _write_nothing(ctx, missing)
         return
     JUDGES.check(model, ctx.settings.get("plugin"))
     answers = _answers(ctx, benchmark)
@@ -234,9 +233,8 @@ def judge_answers(ctx: StageContext) -> None:
         {"prompt_id": ids[prompt], "column": columns[score], "value": float(value)}
         for prompt, score, value in found.rows()
     ]
-    summary = {**said, "filed_under": found.judge, **found.under(columns)}
-    summary["cost"] = cost_of(judge.clients)
-    stage_io.write_judged(ctx.output, judgments, scores, summary, JUDGMENT_SCHEMA)
+    summary = {"filed_under": found.judge, **found.under(columns), "cost": cost_of(judge.clients)}
+    stage_io.write_judged(ctx, judgments, scores, summary, JUDGMENT_SCHEMA)
 
 
 def _answers(ctx: StageContext, benchmark: Benchmark, of: str = "answers") -> Answers:
@@ -250,11 +248,10 @@ def _answers(ctx: StageContext, benchmark: Benchmark, of: str = "answers") -> An
     return answers
 
 
-def _write_nothing(output: Path, said: Mapping[str, Any], reasons: Mapping[str, str]) -> None:
+def _write_nothing(ctx: StageContext, reasons: Mapping[str, str]) -> None:
     """Write the files of a judging stage without any score, with the reason for each column."""
-    none = {"scores": dict.fromkeys(reasons), "n": 0, "n_missing": 0}
-    summary = {**said, **none, "not_available": dict(reasons)}
-    stage_io.write_judged(output, [], [], summary, JUDGMENT_SCHEMA)
+    none = {"scores": dict.fromkeys(reasons), "n": 0, "n_missing": 0, "not_available": reasons}
+    stage_io.write_judged(ctx, [], [], none, JUDGMENT_SCHEMA)
 
 
 def run_tasks(ctx: StageContext, policy: Callable[[], Path]) -> None:
@@ -302,12 +299,12 @@ def _first_text(value: Any) -> str:
     return "" if value is None else str(value)
 
 
-def _score_tasks(ctx: StageContext, said: Mapping[str, str]) -> None:
+def _score_tasks(ctx: StageContext) -> None:
     from harness.evaluation.benchmarks.lm_eval import TASKS
 
     if str(ctx.settings["benchmark"]) == NO_TASKS:
         absent = "the package lm-eval (extra `lm-eval`), which has the tasks, was not installed"
-        _write_nothing(ctx.output, said, {task.column: absent for task in TASKS})
+        _write_nothing(ctx, {task.column: absent for task in TASKS})
         return
     judgments = [
         {name: row[name] for name in ("prompt_id", "column", "value")}
@@ -325,4 +322,4 @@ def _score_tasks(ctx: StageContext, said: Mapping[str, str]) -> None:
         "notes": {task.column: task.assumption for task in TASKS if task.assumption},
         "not_available": {task.column: f"{task.name} was not run" for task in lacking},
     }
-    stage_io.write_judged(ctx.output, judgments, scores, {**said, **summary})
+    stage_io.write_judged(ctx, judgments, scores, summary)
