@@ -27,14 +27,8 @@ from harness.eva.pairs import best_against_worst, evolved_count, mix, repeated
 from harness.runtime import StageContext
 from harness.runtime.stage import Json
 from harness.selectors.eva import Parents, choose
-from harness.worlds.lookup import (
-    STAGES,
-    Ask,
-    answering,
-    policy_folder,
-    revision_instruction,
-    runtime_of,
-)
+from harness.worlds.lookup import STAGES, Ask, answering, revision_instruction, runtime_of
+from harness.worlds.real.models import policy_folder
 from harness.worlds.stage_io import (
     ATTEMPT_SCHEMA,
     COMPLETION_SCHEMA,
@@ -366,9 +360,8 @@ def answer_stage(ctx: StageContext) -> None:
     """
     identity = ctx.settings["benchmark"]
     runtime = runtime_of(identity)
-    own_answering = runtime.own_answering(identity)
-    if own_answering is not None:
-        own_answering(ctx, lambda: policy_folder(ctx))
+    if own_answering := runtime.own_answering(identity):
+        own_answering(ctx)
         return
     items = runtime.questions(identity)
     conversations = {item.item_id: user(item.turn_1) for item in items}

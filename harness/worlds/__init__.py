@@ -158,13 +158,8 @@ class Runtime(Protocol):
 
     def questions(self, identity: str) -> Sequence[Item]: ...
 
-    def own_answering(
-        self, identity: str
-    ) -> Callable[[StageContext, Callable[[], Path]], None] | None:
-        """Return the runner of a benchmark whose package asks the questions; None for others.
-
-        It takes a function that returns the policy's folder, and writes the stage's files.
-        """
+    def own_answering(self, identity: str) -> Callable[[StageContext], None] | None:
+        """Return the stage of a benchmark whose package asks the questions; None for others."""
         return None
 
     def judge(self, ctx: StageContext) -> None:

@@ -30,7 +30,7 @@ from harness.worlds.instructions import tasks
 from harness.worlds.instructions import world as instructions
 from harness.worlds.instructions.rules import share_followed
 from harness.worlds.real import world as real
-from harness.worlds.real.models import policy_name, resolve
+from harness.worlds.real.models import policy_folder, policy_name
 from harness.worlds.real.world import HubPrompts, HubRuntime, HubWorld
 from harness.worlds.stage_io import progress_callback, write_json
 
@@ -150,13 +150,6 @@ def answering(ctx: StageContext) -> Iterator[Ask]:
 def revision_instruction(settings: Mapping[str, Json]) -> str:
     """Return the revision request from the settings, or the embedded world's by default."""
     return str(settings.get("instruction", language.REVISE))
-
-
-def policy_folder(ctx: StageContext) -> Path:
-    """Return the folder of a stage's policy: from an earlier stage, or the base policy."""
-    if "policy" in ctx.inputs:
-        return ctx.inputs["policy"] / "model"
-    return resolve(str(ctx.settings["policy"]))
 
 
 def _solver(ctx: StageContext, keep: Path) -> Solver:

@@ -14,7 +14,7 @@ Source: lm-eval 0.4.13, `evaluator.evaluate` (what a sample holds).
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -30,7 +30,7 @@ from harness.registry.profile import BASE, REWARD_JUDGE, Profile
 from harness.registry.profile import BenchmarkSettings as Declared
 from harness.runtime.stage import Json, StageContext
 from harness.worlds import DOWNSTREAM, Item, stage_io
-from harness.worlds.real.models import DIGITS, NOT_DOWNLOADED
+from harness.worlds.real.models import DIGITS, NOT_DOWNLOADED, policy_folder
 from harness.worlds.stage_io import Rows
 
 if TYPE_CHECKING:
@@ -254,7 +254,7 @@ def _write_nothing(ctx: StageContext, reasons: Mapping[str, str]) -> None:
     stage_io.write_judged(ctx, [], [], none, JUDGMENT_SCHEMA)
 
 
-def run_tasks(ctx: StageContext, policy: Callable[[], Path]) -> None:
+def run_tasks(ctx: StageContext) -> None:
     """Run the tasks on a policy; writes `answers.parquet`, and lm-eval's own results beside it."""
     if str(ctx.settings["benchmark"]) == NO_TASKS:
         stage_io.write_rows(ctx.output / "answers.parquet", [], TASK_ANSWER_SCHEMA)
@@ -264,7 +264,7 @@ def run_tasks(ctx: StageContext, policy: Callable[[], Path]) -> None:
 
     results = measure(
         str(ctx.settings["engine"]),
-        {"pretrained": str(policy()), "dtype": ctx.settings["dtype"]},
+        {"pretrained": str(policy_folder(ctx)), "dtype": ctx.settings["dtype"]},
         batch_size=str(ctx.settings["batch_size"]),
         device=fastest_device(),
     )

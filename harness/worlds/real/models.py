@@ -22,7 +22,7 @@ from harness.errors import UserError
 from harness.foreign import READ_BY_LOADERS
 from harness.project import models_dir, work_dir
 from harness.runtime.files import sha256_of, write_whole
-from harness.runtime.stage import fingerprint_of
+from harness.runtime.stage import StageContext, fingerprint_of
 from harness.worlds.embedded import files
 from harness.worlds.instructions import weights
 
@@ -127,6 +127,13 @@ def resolve(identity: str) -> Path:
     folder = folder_of(plain)  # part of the name, because the checkpoint links to its files
     name = fingerprint_of([identity, str(folder)])[:DIGITS]
     return with_template_arguments(folder, told, work_dir() / "templates" / name)
+
+
+def policy_folder(ctx: StageContext) -> Path:
+    """Return the folder of a stage's policy: from an earlier stage, or the base policy."""
+    if "policy" in ctx.inputs:
+        return ctx.inputs["policy"] / "model"
+    return resolve(str(ctx.settings["policy"]))
 
 
 def download_line(identity: str) -> str:

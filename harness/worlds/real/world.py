@@ -221,9 +221,7 @@ class HubRuntime(Runtime):
     def questions(self, identity: str) -> Sequence[Item]:
         return benchmarks.questions_of(identity)
 
-    def own_answering(
-        self, identity: str
-    ) -> Callable[[StageContext, Callable[[], Path]], None] | None:
+    def own_answering(self, identity: str) -> Callable[[StageContext], None] | None:
         return benchmarks.run_tasks if benchmarks.are_tasks(identity) else None
 
     def judge(self, ctx: StageContext) -> None:
