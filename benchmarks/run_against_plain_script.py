@@ -17,6 +17,7 @@ import json
 import os
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -30,13 +31,14 @@ from trl import DPOTrainer
 
 from harness import quiet
 from harness.eva.evolving import Prompt, evolve
+from harness.evaluation.files import Answer
 from harness.pipeline.algorithm import Planner
 from harness.pipeline.factory import engine_of
 from harness.registry.declared import load_tables
 from harness.registry.profile import load_profiles
 from harness.runtime import Plan, Store
 from harness.worlds.embedded.creator import EmbeddedCreator
-from harness.worlds.embedded.judge import JUDGES, GivenAnswer, score_downstream
+from harness.worlds.embedded.judge import JUDGES, score_downstream
 from harness.worlds.embedded.texts import read_prompts
 from harness.worlds.lookup import runtime_of, world_of
 from harness.worlds.real.models import resolve
@@ -146,15 +148,16 @@ def evaluate(name, model, tokenizer) -> None:
     for item, (text,) in zip(
         items, sample(model, tokenizer, asked, GENERATION, temperature), strict=True
     ):
-        given[item.item_id, 1] = GivenAnswer(text, len(text.split()))
+        given[item.item_id] = Answer((text,), len(text.split()))
     if items[0].turn_2 is not None:
         asked = [
-            [*user(i.turn_1), assistant(given[i.item_id, 1].text), *user(i.turn_2)] for i in items
+            [*user(i.turn_1), assistant(given[i.item_id].turns[0]), *user(i.turn_2)] for i in items
         ]
         for item, (text,) in zip(
             items, sample(model, tokenizer, asked, GENERATION, temperature), strict=True
         ):
-            given[item.item_id, 2] = GivenAnswer(text, len(text.split()))
+            first = given[item.item_id]
+            given[item.item_id] = replace(first, turns=(*first.turns, text))
     JUDGES.get(name, score_downstream)(items, given)
 
 

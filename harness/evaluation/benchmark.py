@@ -245,12 +245,6 @@ class Benchmark(ABC):
         (found,) = self.evaluations(records, self.questions, self.data)
         return found
 
-    @classmethod
-    def score_file(cls, file: Path, data: Path | None) -> list[Evaluation]:
-        """Score a file of judgments in the benchmark's format without sending any request."""
-        questions = None if data is None else cls.read_questions(data)
-        return cls.evaluations(files.read_records(file), questions, data)
-
     def judge(
         self,
         answers: files.Answers,

@@ -9,7 +9,7 @@ gets a column `column@judge`.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -69,11 +69,13 @@ class Evaluation:
     def by_prompt(self, column: str) -> dict[str, float]:
         return dict(zip(self.prompts, self.values[column].tolist(), strict=True))
 
-    def rows(self) -> Iterator[tuple[str, str, float]]:
-        """Yield (prompt id, column, value) for every per-prompt value."""
-        for column in self.values:
-            for prompt_id, value in self.by_prompt(column).items():
-                yield prompt_id, column, value
+    def rows(self, columns: Mapping[str, str]) -> list[dict[str, Any]]:
+        """Return a row for every per-prompt value, under its registry column."""
+        return [
+            {"prompt_id": prompt_id, "column": columns[name], "value": value}
+            for name in self.values
+            for prompt_id, value in self.by_prompt(name).items()
+        ]
 
     def under(self, columns: Mapping[str, str]) -> dict[str, Any]:
         """Return scores, counts and notes as JSON data, keyed by registry column."""

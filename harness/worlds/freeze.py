@@ -22,12 +22,13 @@ from harness.errors import UserError
 from harness.eva.evolving import Prompt, Rewriter, evolve
 from harness.eva.informativeness import informativeness, select, weights
 from harness.eva.pairs import best_against_worst, mix
+from harness.evaluation.files import Answer
 from harness.registry.profile import INSTRUCTIONS, WORLD, Profile
 from harness.registry.recipe import Choice, Reach
 from harness.worlds.embedded import choosing, files, texts
 from harness.worlds.embedded import language as lang
 from harness.worlds.embedded.creator import METHODS, EmbeddedCreator
-from harness.worlds.embedded.judge import JUDGES, GivenAnswer
+from harness.worlds.embedded.judge import JUDGES
 from harness.worlds.instructions import creator as instructions
 from harness.worlds.instructions.creator import RuleCreator
 from harness.worlds.instructions.kinds import KINDS
@@ -125,9 +126,7 @@ def _judged(name: str, path: Path) -> list[str]:
     tasks = [lang.parse(item.turn_1) for item in items]
     right = [lang.write_list(task.answer()) for task in tasks if task is not None]
     answers = {
-        (item.item_id, turn): GivenAnswer(right[at - at % 3], 1)
-        for at, item in enumerate(items)
-        for turn in (1, 2)
+        item.item_id: Answer((right[at - at % 3],) * 2, tokens=1) for at, item in enumerate(items)
     }
     judgments, _ = JUDGES[name](items, answers)
     # Keep six decimals of a preference: the last digits differ between processors.

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from harness.errors import HarnessError
+from harness.evaluation.files import Answer
 from harness.runtime.stage import StageContext
 
 Rows = list[dict[str, Any]]
@@ -107,6 +108,17 @@ def read_rewards(folder: Path) -> tuple[list[str], NDArray[np.float64]]:
     n = 1 + max(row["sample"] for row in rows)
     rewards = np.array([row["reward"] for row in rows], np.float64).reshape(-1, n)
     return [row["prompt_id"] for row in rows[::n]], rewards
+
+
+def read_answers(folder: Path) -> dict[str, Answer]:
+    """Read a policy's answers to a benchmark; `tokens` is the length of the first turn."""
+    turns: dict[str, Rows] = {}
+    for row in read_rows(folder / "answers.parquet"):  # all first turns come first
+        turns.setdefault(row["prompt_id"], []).append(row)
+    return {
+        prompt_id: Answer(tuple(row["completion"] for row in rows), rows[0]["n_tokens"])
+        for prompt_id, rows in turns.items()
+    }
 
 
 def read_rows(path: Path, *columns: str) -> Rows:

@@ -16,14 +16,13 @@ from harness.endpoint.client import ServedModel
 from harness.errors import HarnessError, UserError
 from harness.evaluation.benchmarks import alpaca_package
 from harness.evaluation.benchmarks.alpaca_eval import (
-    OWN_ANNOTATOR,
     OWN_JUDGE,
     AlpacaEval,
     in_order,
     preference,
     score_preferences,
 )
-from harness.evaluation.benchmarks.alpaca_package import length_controlled
+from harness.evaluation.benchmarks.alpaca_package import OWN_ANNOTATOR, length_controlled
 from harness.evaluation.files import Question, read_records
 from harness.evaluation.scores import Evaluation
 from harness.worlds.real.evaluating import judge_answers

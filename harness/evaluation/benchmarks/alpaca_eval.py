@@ -33,6 +33,7 @@ from harness.evaluation.benchmark import (
     Rows,
 )
 from harness.evaluation.benchmarks import alpaca_package
+from harness.evaluation.benchmarks.alpaca_package import OWN_ANNOTATOR
 from harness.evaluation.benchmarks.length_control import control_length
 from harness.evaluation.calibration import PUBLISHED, Annotation
 from harness.evaluation.scores import Evaluation, Judgment, ratio_values, tally
@@ -45,7 +46,6 @@ from harness.runtime.stage import Json
 if TYPE_CHECKING:
     from harness.endpoint.client import ServedModel
 
-OWN_ANNOTATOR = "alpaca_eval_gpt4_turbo_fn"
 OWN_JUDGE = "gpt-4-1106-preview"
 REFERENCES = "reference_gpt4_1106_preview_outputs.json"
 LENGTH_CONTROLLED = "length_controlled_win_rate"
@@ -157,7 +157,7 @@ class AlpacaEval(Benchmark):
 
     def requests(self, answers: files.Answers, judge: ServedModel) -> list[JudgeRequest]:
         """Return one request per instruction, except where the two outputs are equal."""
-        asked = alpaca_package.prompts_of(self._rows(answers), judge.model, OWN_ANNOTATOR)
+        asked = alpaca_package.prompts_of(self._rows(answers), judge.model)
         return [JudgeRequest("", 1, request, shown=prompt) for prompt, request in asked.items()]
 
     def records(self, answers: files.Answers, judge: ServedModel, replied: Replied) -> Rows:
@@ -166,7 +166,7 @@ class AlpacaEval(Benchmark):
             for item, outcome in replied
         }
         rows = self._rows(answers)
-        found = alpaca_package.preferences_of(rows, OWN_ANNOTATOR, replies)
+        found = alpaca_package.preferences_of(rows, replies)
         filed = self.filed_judge(judge.model)
         return [
             {**row, "annotator": filed, "preference": found.get(row["instruction"])} for row in rows

@@ -37,6 +37,7 @@ from harness.runtime.files import sha256_of
 if TYPE_CHECKING:
     import pandas as pd
 
+OWN_ANNOTATOR = "alpaca_eval_gpt4_turbo_fn"
 INSTRUCTIONS = 805
 FILE_NAME = "df_gamed.csv"
 PUBLISHED_SHA256 = "97aeec3f1c7de6dee6fd31fe66f1702623f4614c3efe1c6fc5f4927cd5fd674d"
@@ -51,7 +52,7 @@ def installed() -> bool:
     return importlib.util.find_spec("alpaca_eval") is not None
 
 
-def prompts_of(rows: Sequence[Record], judge: str, annotator: str) -> dict[str, ChatRequest]:
+def prompts_of(rows: Sequence[Record], judge: str) -> dict[str, ChatRequest]:
     """Map the annotator's prompts to their requests, given one record per pair of outputs."""
     found: dict[str, ChatRequest] = {}
 
@@ -60,12 +61,12 @@ def prompts_of(rows: Sequence[Record], judge: str, annotator: str) -> dict[str, 
         raise _Seen
 
     with _quiet(), contextlib.suppress(_Seen):
-        _annotate(rows, annotator, see)
+        _annotate(rows, see)
     return found  # empty if all outputs are equal, which need no judge
 
 
 def preferences_of(
-    rows: Sequence[Record], annotator: str, replies: Mapping[str, Reply | None]
+    rows: Sequence[Record], replies: Mapping[str, Reply | None]
 ) -> dict[str, float | None]:
     """Return each instruction's preference, parsed from the replies to the annotator's prompts."""
 
@@ -79,7 +80,7 @@ def preferences_of(
         }
 
     with _quiet():
-        annotated = _annotate(rows, annotator, known)
+        annotated = _annotate(rows, known)
     found = {str(row["instruction"]): row.get("preference") for row in annotated}
     return {
         text: float(value) if isinstance(value, int | float) and 1.0 <= value <= 2.0 else None
@@ -159,9 +160,7 @@ def _influences(
     return np.where(judged, found - found[judged].mean(), 0.0)
 
 
-def _annotate(
-    rows: Sequence[Record], annotator: str, complete: Callable[..., Any]
-) -> list[dict[str, Any]]:
+def _annotate(rows: Sequence[Record], complete: Callable[..., Any]) -> list[dict[str, Any]]:
     """Run the package's annotator with a custom completion function."""
     if not installed():
         raise UserError(
@@ -171,7 +170,7 @@ def _annotate(
     from alpaca_eval.annotators import PairwiseAnnotator
 
     pool = PairwiseAnnotator(
-        annotators_config=annotator, caching_path=None, is_avoid_reannotations=False
+        annotators_config=OWN_ANNOTATOR, caching_path=None, is_avoid_reannotations=False
     )
     for single in pool.annotators.values():
         single.fn_completions = complete

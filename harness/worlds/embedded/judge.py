@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from statistics import fmean
 from typing import Any
 
 from harness.evaluation.benchmarks import alpaca_eval, arena_hard, mt_bench
+from harness.evaluation.files import Answer
 from harness.evaluation.scores import Evaluation, Judgment
 from harness.worlds import Item
 from harness.worlds.embedded.language import parse, score
@@ -37,16 +37,8 @@ LENGTH_TASTE = 0.4  # log-odds added for a much longer answer
 LENGTH_SCALE = 2.0  # scale of the length bonus, in items
 
 
-@dataclass(frozen=True)
-class GivenAnswer:
-    """A model's answer to one turn of one item, with its length in tokens."""
-
-    text: str
-    n_tokens: int
-
-
-Answers = Mapping[tuple[str, int], GivenAnswer]
-"""Answers by item id and turn (1 or 2)."""
+Answers = Mapping[str, Answer]
+"""Answers by item id."""
 
 
 def verdict(first: float, second: float) -> str:
@@ -78,7 +70,7 @@ Judged = tuple[Rows, Evaluation]
 def judge_arena_hard(items: Sequence[Item], answers: Answers) -> Judged:
     judgments, games = [], []
     for item in items:
-        ours = score(item.turn_1, answers[item.item_id, 1].text)
+        ours = score(item.turn_1, answers[item.item_id].turns[0])
         theirs = score(item.turn_1, item.reference or "")
         texts = verdict(theirs, ours), verdict(ours, theirs)
         for number, text in enumerate(texts, start=1):
@@ -87,16 +79,16 @@ def judge_arena_hard(items: Sequence[Item], answers: Answers) -> Judged:
             judgments.append(_judgment(item, number, text, ours))
     ids = [item.item_id for item in items]
     found = arena_hard.score_games(games, MODEL, ids)
-    return judgments, found.having("answer_tokens", [answers[key, 1].n_tokens for key in ids])
+    return judgments, found.having("answer_tokens", [answers[key].tokens or 0 for key in ids])
 
 
 def judge_alpaca_eval(items: Sequence[Item], answers: Answers) -> Judged:
     """Judge a general pairwise benchmark, with and without length control."""
     judgments, preferences, lengths = [], [], {}
     for item in items:
-        answer, reference = answers[item.item_id, 1], item.reference or ""
-        ours, theirs = score(item.turn_1, answer.text), score(item.turn_1, reference)
-        longer = len(answer.text.split()) - len(reference.split())
+        answer, reference = answers[item.item_id].turns[0], item.reference or ""
+        ours, theirs = score(item.turn_1, answer), score(item.turn_1, reference)
+        longer = len(answer.split()) - len(reference.split())
         value = preference(ours, theirs, longer)
         preferences.append(alpaca_eval.preference(item.item_id, value))
         lengths[item.item_id] = float(longer)
@@ -108,7 +100,7 @@ def judge_mt_bench(items: Sequence[Item], answers: Answers) -> Judged:
     """Judge a two-turn benchmark; the second turn is scored given the model's first answer."""
     judgments, ratings = [], []
     for item in items:
-        first, second = answers[item.item_id, 1].text, answers[item.item_id, 2].text
+        first, second = answers[item.item_id].turns
         marks = (score(item.turn_1, first), score(item.turn_2 or "", second, previous=first))
         for turn, mark in enumerate(marks, start=1):
             text = rating(mark)
@@ -160,8 +152,8 @@ def score_downstream(items: Sequence[Item], answers: Answers) -> tuple[Rows, Row
         {
             "prompt_id": item.item_id,
             "category": item.category,
-            "reply": answers[item.item_id, 1].text,
-            "value": 100.0 * (answers[item.item_id, 1].text == item.reference),
+            "reply": answers[item.item_id].turns[0],
+            "value": 100.0 * (answers[item.item_id].turns[0] == item.reference),
         }
         for item in items
     ]
@@ -180,10 +172,7 @@ def score_by_oracle(
     """Judge a benchmark by name; return the judgments, the values by column, and the summary."""
     judgments, found = JUDGES[name](items, answers)
     columns = COLUMNS[name]
-    scores = [
-        {"prompt_id": prompt_id, "column": columns[score], "value": float(value)}
-        for prompt_id, score, value in found.rows()
-    ]
+    scores = found.rows(columns)
     marks = {judgment["prompt_id"]: judgment["oracle"] for judgment in judgments}
     for column, told in ORACLE_COLUMNS.get(name, {}).items():
         scores += [

@@ -147,10 +147,7 @@ class EmbeddedRuntime(Runtime):
         """Judge answers with the oracle, or by exact match for downstream questions."""
         identity = str(ctx.settings["benchmark"])
         name, items = files.name_of(identity), self.questions(identity)
-        answers = {
-            (row["prompt_id"], row["turn"]): oracle.GivenAnswer(row["completion"], row["n_tokens"])
-            for row in stage_io.read_rows(ctx.inputs["answers"] / "answers.parquet")
-        }
+        answers = stage_io.read_answers(ctx.inputs["answers"])
         if name == DOWNSTREAM:
             judgments, scores, summary = oracle.score_downstream(items, answers)
         else:

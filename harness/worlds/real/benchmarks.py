@@ -229,20 +229,14 @@ def judge_answers(ctx: StageContext) -> None:
     ]
     # AlpacaEval's annotations have no ids; they are in the order of the questions.
     ids = dict(zip(found.prompts, (q.prompt_id for q in benchmark.questions), strict=True))
-    scores = [
-        {"prompt_id": ids[prompt], "column": columns[score], "value": float(value)}
-        for prompt, score, value in found.rows()
-    ]
+    scores = [{**row, "prompt_id": ids[row["prompt_id"]]} for row in found.rows(columns)]
     summary = {"filed_under": found.judge, **found.under(columns), "cost": cost_of(judge.clients)}
     stage_io.write_judged(ctx, judgments, scores, summary, JUDGMENT_SCHEMA)
 
 
 def _answers(ctx: StageContext, benchmark: Benchmark, of: str = "answers") -> Answers:
-    turns: dict[str, dict[int, str]] = {}
-    for row in stage_io.read_rows(ctx.inputs[of] / "answers.parquet"):
-        turns.setdefault(row["prompt_id"], {})[row["turn"]] = row["completion"]
-    # The stage's `n_tokens` counts the policy's tokens; a benchmark has its own tokenizer.
-    said = {p: Answer(tuple(texts[turn] for turn in sorted(texts))) for p, texts in turns.items()}
+    # The stage counted the policy's tokens; a benchmark has its own tokenizer.
+    said = {p: Answer(own.turns) for p, own in stage_io.read_answers(ctx.inputs[of]).items()}
     answers = Answers(MODEL if of == "answers" else BASE, said)
     answers.to(benchmark.questions)
     return answers

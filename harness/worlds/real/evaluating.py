@@ -32,7 +32,7 @@ from harness.evaluation.calibration import (
     read_comparisons,
     record_path,
 )
-from harness.evaluation.files import Answers, fill
+from harness.evaluation.files import Answers, fill, read_records
 from harness.extensions import JUDGES, benchmark_place
 from harness.project import benchmarks_dir, calibrations_dir, evaluations_dir, replies_dir, work_dir
 from harness.registry.profile import REWARD_JUDGE
@@ -76,7 +76,8 @@ def evaluate(
                 raise UserError(
                     f"`--{option}` has no use beside `--judgments`, which sends nothing"
                 )
-        found = kind.score_file(judgments, data)
+        questions = None if data is None else kind.read_questions(data)
+        found = kind.evaluations(read_records(judgments), questions, data)
         # Some published files do not say who answered, or who judged.
         named = [
             replace(e, model=e.model or model or judgments.stem, judge=e.judge or judge)

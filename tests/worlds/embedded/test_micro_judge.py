@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from harness.evaluation.benchmarks.arena_hard import label_in
 from harness.evaluation.benchmarks.mt_bench import parse_rating
+from harness.evaluation.files import Answer
 from harness.worlds import Item
 from harness.worlds.embedded.judge import (
-    GivenAnswer,
     judge_alpaca_eval,
     judge_arena_hard,
     judge_mt_bench,
@@ -29,8 +29,8 @@ def label(first: float, second: float) -> str:
     return found
 
 
-def answer(text: str) -> GivenAnswer:
-    return GivenAnswer(text, len(text.split()))
+def answer(*turns: str) -> Answer:
+    return Answer(turns, len(turns[0].split()))
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_the_hard_benchmark_is_scored_through_verdicts_in_both_orders() -> None:
         Item("2", "coding", PROMPT, reference=RIGHT),
         Item("3", "coding", PROMPT, reference=RIGHT),
     ]
-    answers = {("1", 1): answer(RIGHT), ("2", 1): answer(RIGHT), ("3", 1): answer(HALF)}
+    answers = {"1": answer(RIGHT), "2": answer(RIGHT), "3": answer(HALF)}
     judgments, result = judge_arena_hard(items, answers)
     assert result.scores["win_rate"] == pytest.approx(70.0)
     assert result.values["win_rate"].mean() == pytest.approx(70.0)
@@ -113,7 +113,7 @@ def test_the_general_benchmark_is_scored_through_preferences() -> None:
         Item("1", "coding", PROMPT, reference=WRONG),
         Item("2", "coding", PROMPT, reference=RIGHT),
     ]
-    _, result = judge_alpaca_eval(items, {("1", 1): answer(RIGHT), ("2", 1): answer(HALF)})
+    _, result = judge_alpaca_eval(items, {"1": answer(RIGHT), "2": answer(HALF)})
     expected = (1 / (1 + math.exp(-6)) + 1 / (1 + math.exp(3.304638))) / 2
     assert result.scores["win_rate"] == pytest.approx(100 * expected, abs=1e-4)
 
@@ -124,7 +124,7 @@ def test_length_control_takes_away_what_length_alone_brings() -> None:
     The judge's taste is 0.4 tanh(d / 2), and sd(d) = sqrt(4 x 42 / 41) = 2.02, so that the
     control's tanh(d / sd) is nearly the taste and leaves 50.
     """
-    answers = {(str(i), 1): answer(" ".join("abcdefg"[: 1 + i % 7])) for i in range(42)}
+    answers = {str(i): answer(" ".join("abcdefg"[: 1 + i % 7])) for i in range(42)}
     items = [Item(str(i), "coding", PROMPT, reference="a b c") for i in range(42)]
     _, result = judge_alpaca_eval(items, answers)
     taste = [0.4 * math.tanh(d / 2) for d in range(-2, 5)]
@@ -137,6 +137,6 @@ def test_length_control_takes_away_what_length_alone_brings() -> None:
 def test_the_two_turn_benchmark_marks_the_second_turn_against_the_first_answer() -> None:
     """The first answer is wrong (`a b c d`, rating 1), the follow-up to it right: average 5.5."""
     item = Item("1", "coding", PROMPT, turn_2="now drop_first-9")
-    judgments, result = judge_mt_bench([item], {("1", 1): answer(WRONG), ("1", 2): answer("b c d")})
+    judgments, result = judge_mt_bench([item], {"1": answer(WRONG, "b c d")})
     assert [judgment["reply"] for judgment in judgments] == ["Rating: [[1]]", "Rating: [[10]]"]
     assert dict(result.scores) == {"average": 5.5, "turn_1": 1.0, "turn_2": 10.0}

@@ -272,11 +272,6 @@ def test_the_first_answers_have_a_log_probability(
     assert len([it for it in scores_in(out) if it[1] == "if_logp"]) == 3
 
 
-def test_another_versions_judge_is_refused(judged: Any) -> None:
-    with pytest.raises(HarnessError, match="no judge `instructions-0/rules`"):
-        judged("held_out", judge="instructions-0/rules")
-
-
 @pytest.mark.parametrize("pads", [True, False])
 def test_the_log_probability_is_that_of_the_answers_tokens_alone(
     pads: bool, tmp_path: Path
