@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -94,57 +93,40 @@ def runtime_of(identity: str) -> Runtime:
     return HubRuntime()
 
 
-@dataclass(frozen=True)
-class Ask:
-    """Generates a stage's policy answers, in this process or with an engine."""
-
-    ctx: StageContext
-    solver: Solver | None = None
-
-    def __call__(
-        self,
-        conversations: Sequence[Conversation],
-        *,
-        n: int,
-        seed: int,
-        temperature: float | None = None,
-    ) -> Sequence[Sequence[Completion]]:
-        """Return n answers per conversation, in order; none for one that is too long."""
-        s = self.ctx.settings
-        sampling: dict[str, Any] = {name: s[name] for name in ("top_p", "max_new_tokens")}
-        sampling["temperature"] = s["temperature"] if temperature is None else temperature
-        if self.solver is not None:
-            before = self.solver.asked + self.solver.left_out
-            done = progress_callback(self.ctx, "answered", before=before)
-            return self.solver.generate(conversations, n=n, seed=seed, **sampling, on_progress=done)
-        from harness.models.policy import generate
-
-        return generate(
-            policy_folder(self.ctx),
-            conversations,
-            n=n,
-            **sampling,
-            batch_size=s["batch_size"],
-            seed=seed,
-        )
+Ask = Callable[..., Sequence[Sequence["Completion"]]]
+"""Takes conversations, their number of answers `n`, a `seed`, and a `temperature` if it is not the
+stage's own. Returns the answers to each conversation, in order; none to one that is too long."""
 
 
 @contextmanager
 def answering(ctx: StageContext) -> Iterator[Ask]:
     """Yield the `Ask` of a stage's policy; an engine started for it stops with the block."""
-    if "engine" not in ctx.settings:
-        yield Ask(ctx)
+    s = ctx.settings
+    own = {name: s[name] for name in ("temperature", "top_p", "max_new_tokens")}
+    if "engine" not in s:
+        from harness.models.policy import generate
+
+        yield partial(generate, policy_folder(ctx), batch_size=s["batch_size"], **own)
         return
     assert ctx.unfinished is not None
     with held(ctx.unfinished) as keep, _solver(ctx, keep) as solver:
-        yield Ask(ctx, solver)
-        said = {name: ctx.settings[name] for name in ("engine", "dtype")}
-        counts = {
+
+        def ask(
+            conversations: Sequence[Conversation], **sampling: Any
+        ) -> Sequence[Sequence[Completion]]:
+            before = solver.asked + solver.left_out
+            done = progress_callback(ctx, "answered", before=before)
+            return solver.generate(conversations, on_progress=done, **{**own, **sampling})
+
+        yield ask
+        summary = {
+            "engine": s["engine"],
+            "dtype": s["dtype"],
             "prompts": solver.asked,
             "shortened": solver.shortened,
             "left_out": solver.left_out,
         }
-        write_json(ctx.output / "engine.json", {**said, **counts})
+        write_json(ctx.output / "engine.json", summary)
 
 
 def revision_instruction(settings: Mapping[str, Json]) -> str:
