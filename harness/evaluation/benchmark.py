@@ -24,6 +24,7 @@ from harness.evaluation.scores import Evaluation, Judgment, ratio_values, tally
 from harness.extensions import BENCHMARKS
 from harness.runtime.manifest import installed_version
 from harness.runtime.stage import Json
+from harness.words import ignore
 
 if TYPE_CHECKING:
     from harness.endpoint.client import Client, Done, Outcome, ServedModel
@@ -249,7 +250,7 @@ class Benchmark(ABC):
         self,
         answers: files.Answers,
         judge: ServedModel | RewardJudge,
-        done: Done = lambda count, total: None,
+        done: Done = ignore,
     ) -> Judged:
         """Judge a model's answers and score them."""
         from harness.endpoint.client import work_through

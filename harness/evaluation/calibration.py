@@ -163,8 +163,8 @@ def measure(
     read = [i for i, both in enumerate(verdicts) if None not in both]
     if len(read) < 2:
         raise UserError(
-            f"{judge} gave a verdict on {len(read)} of {len(verdicts)} comparisons; two are the "
-            "least that says anything"
+            f"{judge} gave a verdict on {len(read)} of {len(verdicts)} comparisons; at least two "
+            "are needed"
         )
     ours = np.array([verdicts[i] for i in read], dtype=np.float64)
     theirs = np.array([(comparisons[i].preference or 0.0) > 1.5 for i in read], dtype=np.float64)

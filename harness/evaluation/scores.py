@@ -55,13 +55,13 @@ class Evaluation:
     judge: str | None = None
     own_judge: str | None = None
 
-    def having(self, column: str, values: npt.ArrayLike) -> Evaluation:
+    def with_column(self, column: str, values: npt.ArrayLike) -> Evaluation:
         """Return the evaluation with another column, given its per-prompt values."""
         own = np.asarray(values, dtype=np.float64)
         scores = {**self.scores, column: float(own.mean())}
         return replace(self, scores=scores, values={**self.values, column: own})
 
-    def without(self, column: str, reason: str) -> Evaluation:
+    def with_unavailable(self, column: str, reason: str) -> Evaluation:
         """Return the evaluation with a column marked unavailable for a reason."""
         notes = {**self.notes, column: f"{NOT_AVAILABLE}: {reason}"}
         return replace(self, scores={**self.scores, column: None}, notes=notes)
@@ -77,7 +77,7 @@ class Evaluation:
             for prompt_id, value in self.by_prompt(name).items()
         ]
 
-    def under(self, columns: Mapping[str, str]) -> dict[str, Any]:
+    def by_column(self, columns: Mapping[str, str]) -> dict[str, Any]:
         """Return scores, counts and notes as JSON data, keyed by registry column."""
         notes = {columns.get(name, name): note for name, note in self.notes.items()}
         return {

@@ -59,8 +59,8 @@ def _check_ending(ids: list[int], ending: str, chat: Chat, path: Path) -> None:
     expected = chat.tokenizer(ending, add_special_tokens=False)["input_ids"]
     if ids[-len(expected) :] != expected:
         raise UserError(
-            f"the chat template at {path} does not end with {ending.split()[0]}, as this kind of "
-            "reward model needs it: take the tokenizer files that were published with it."
+            f"the chat template at {path} does not end with {ending.split()[0]}, which this kind "
+            "of reward model needs: use the tokenizer files published with it."
         )
 
 

@@ -67,9 +67,9 @@ def weight_files(path: Path) -> list[Path]:
     pickled = sorted(f.name for f in path.glob("*") if f.suffix in {".bin", ".pt", ".pth"})
     if pickled:
         raise UserError(
-            f"the weights at {path} are pickled ({pickled[0]}), a form that can run code when it "
-            "is read: take a revision of the model with safetensors, or convert it where nothing "
-            "can be harmed, by from_pretrained and save_pretrained."
+            f"the weights at {path} are pickled ({pickled[0]}), and reading those can run code: "
+            "use a revision of the model with safetensors, or convert it in a sandbox with "
+            "from_pretrained and save_pretrained."
         )
     raise HarnessError(
         f"no checkpoint at {path}: a folder with config.json and safetensors weights is needed, "
@@ -170,8 +170,8 @@ def load_tokenizer(path: Path) -> PreTrainedTokenizerBase:
     if not any(found for name in VOCABULARIES for found in path.glob(name)):
         # transformers would build a tokenizer without a vocabulary from the configuration alone.
         raise UserError(
-            f"there is no tokenizer at {path}: complete the download, or put the tokenizer files "
-            "there that were published with the model."
+            f"there is no tokenizer at {path}: complete the download, or add the tokenizer files "
+            "published with the model."
         )
     try:
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
@@ -229,8 +229,8 @@ def tokenize(
         return []
     if not tokenizer.chat_template:
         raise UserError(
-            f"the tokenizer at {tokenizer.name_or_path} has no chat template, so how the model is "
-            "asked is not known: take the tokenizer files of the instruction-tuned model."
+            f"the tokenizer at {tokenizer.name_or_path} has no chat template, so its prompt format "
+            "is not known: use the tokenizer files of the instruction-tuned model."
         )
     texts = tokenizer.apply_chat_template(
         [[dict(message) for message in conversation] for conversation in conversations],

@@ -118,8 +118,8 @@ def single_tokens(
     for word, ids in zip(words, read, strict=True):
         if ids != [tokenizer.get_vocab().get(word)]:
             raise UserError(
-                f"the tokenizer at {path} does not know {word} as one token: take the tokenizer "
-                "files that were published with the reward model."
+                f"the tokenizer at {path} does not know {word} as one token: use the tokenizer "
+                "files published with the reward model."
             )
     return [ids[0] for ids in read]
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, Protocol
 
 from harness.errors import UserError
 from harness.runtime.stage import Json, StageContext
+from harness.words import ignore
 
 if TYPE_CHECKING:
     from harness.endpoint.client import Client, Done
@@ -149,7 +150,7 @@ class Runtime(Protocol):
     def human_prompts(self, settings: Mapping[str, Json]) -> dict[int, str]:
         """Return a stage's prompts by their positions in the pool."""
 
-    def evolver(self, settings: Mapping[str, Json], done: Done | None = None) -> Evolver:
+    def evolver(self, settings: Mapping[str, Json], done: Done = ignore) -> Evolver:
         """Return a creator; `done` gets the number of prompts evolved and of all, if concurrent."""
 
     def prompt_metrics(self) -> Mapping[str, Callable[[str], float]]:

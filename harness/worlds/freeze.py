@@ -45,12 +45,12 @@ SAMPLED = 200
 SIZES = ("x", "generation", "pairs", "selection", "training")
 """The parts of a profile that determine numbers, besides the world's files."""
 
-NOT_EMBEDDED = {
+LATER_SETTINGS = {
     "pairs": {"open_cut"},
     "selection": {"oracle_answers"},
     "training": {"rloo": {"micro_batch"}},
 }
-"""Settings that came after the embedded world's freeze, for others; at `micro` without effect."""
+"""Settings added after the embedded world's freeze; they have no effect at `micro`."""
 
 METRICS = ("a_min", "a_avg", "a_dis", "var", "mean", "mean_inv", "a_min_inv", "uniform")
 
@@ -67,10 +67,10 @@ class Freeze:
 
 
 def freeze_world(profile: Profile) -> Freeze:
-    """Write down what decides the numbers of a profile's world, before any row of eva is run."""
-    covered = _covered(profile)
+    """Record what determines a world's numbers; to be done before any eva row is run."""
+    covered = _coverage(profile)
     if covered is None:
-        raise UserError(f"the prompts of `{profile.name}` are not of a world of this project")
+        raise UserError(f"`{profile.name}` has prompts of its own, which no freeze covers")
     folder, parts = covered
     made = Freeze(datetime.now(UTC).isoformat(timespec="seconds"), parts(profile))
     write_json(folder / FROZEN, vars(made))
@@ -79,15 +79,15 @@ def freeze_world(profile: Profile) -> Freeze:
 
 def freeze_of(profile: Profile) -> tuple[Freeze, dict[str, str]] | None:
     """Return the freeze of a profile's world and its parts as they are now; None if not frozen."""
-    covered = _covered(profile)
+    covered = _coverage(profile)
     if covered is None or not (covered[0] / FROZEN).exists():
         return None
     folder, parts = covered
     return Freeze(**json.loads((folder / FROZEN).read_text(encoding="utf-8"))), parts(profile)
 
 
-def _covered(profile: Profile) -> tuple[Path, Callable[[Profile], dict[str, str]]] | None:
-    """Return the folder of a world's freeze, and what it covers; None for prompts of others."""
+def _coverage(profile: Profile) -> tuple[Path, Callable[[Profile], dict[str, str]]] | None:
+    """Return a world's folder and the function that digests its parts; None for other prompts."""
     if profile.prompts.source == WORLD:
         return files.folder(), embedded_parts
     if profile.prompts.source == INSTRUCTIONS:
@@ -115,7 +115,7 @@ def embedded_parts(profile: Profile) -> dict[str, str]:
         **{name: _rewrites(human, creator) for name, creator in creators.items()},
         **{f"oracle {choice}": _digest(places) for choice, places in chosen.items()},
         **{f"judge {name}": _digest(judgments) for name, judgments in judged.items()},
-        **_sizes(profile, NOT_EMBEDDED),
+        **_sizes(profile, LATER_SETTINGS),
         **_method(),
     }
 

@@ -227,7 +227,7 @@ def _checked(what: str, check: Callable[[], object]) -> Iterator[Missing]:
 def _missing_model(model: str) -> Iterator[Missing]:
     name, at, commit = model.partition("@")
     if name == weights.NAME:
-        for package, do in weights.lacking():
+        for package, do in weights.missing_packages():
             yield Missing(what=f"package {package}", why="not installed", do=do)
         return
     if commit.startswith((models.NOT_DOWNLOADED, models.LOCAL)):  # of a model that is not pinned

@@ -82,7 +82,9 @@ def read_topics(folder: Path, topic_of: Callable[[str], str]) -> list[tuple[str,
     return [(row["prompt_id"], topic_of(row["prompt"])) for row in rows]
 
 
-def drawn(settings: Mapping[str, Any], texts_of: Callable[[str], Sequence[str]]) -> dict[int, str]:
+def draw_prompts(
+    settings: Mapping[str, Any], texts_of: Callable[[str], Sequence[str]]
+) -> dict[int, str]:
     """Return a stage's prompts by position, from a pool that the seed shuffles.
 
     Off-target ones come after the first `on_target`, numbered after the pool.

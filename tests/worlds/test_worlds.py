@@ -22,7 +22,7 @@ from harness.worlds.instructions.tasks import VERSION
 from harness.worlds.lookup import runtime_of, world_of
 from harness.worlds.needs import Demand, Missing
 from harness.worlds.real import models, prompts
-from harness.worlds.real.creator import CUT, REFUSED, Written, at_once, replied
+from harness.worlds.real.creator import CUT, REFUSED, Written, evolve_concurrently, write_for_plugin
 from harness.worlds.real.models import resolve
 from harness.worlds.real.world import HubRuntime
 
@@ -174,15 +174,15 @@ def test_the_size_of_a_data_set_is_read_from_its_copy_and_nobody_is_asked(
 def test_a_plug_in_is_told_why_there_is_no_reply(written: Written, reason: str) -> None:
     generator: Any = SimpleNamespace(write=lambda *_: written)
     with pytest.raises(NoReplyError, match=reason):
-        replied(generator, "rewrite this", np.random.default_rng(0))
+        write_for_plugin(generator, "rewrite this", np.random.default_rng(0))
     generator.write = lambda *_: Written("whole")
-    assert replied(generator, "rewrite this", np.random.default_rng(0)) == "whole"
+    assert write_for_plugin(generator, "rewrite this", np.random.default_rng(0)) == "whole"
 
 
 def test_prompts_evolved_at_once_are_counted_and_none_is_lost(tmp_path: Path) -> None:
     counted: list[tuple[int, int]] = []
     served = ServedModel(client_of("http://127.0.0.1:9/v1", tmp_path), "m")
-    over: Any = at_once(served, lambda *done: counted.append(done))
+    over: Any = evolve_concurrently(served, lambda *done: counted.append(done))
     assert over(lambda prompt: prompt * 2, [1, 2, 3]) == [2, 4, 6]
     assert sorted(counted) == [(1, 3), (2, 3), (3, 3)]
     with pytest.raises(HarnessError, match="evolving a prompt gave no result"):

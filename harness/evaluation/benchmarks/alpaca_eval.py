@@ -198,13 +198,13 @@ class AlpacaEval(Benchmark):
             return score_preferences(preferences, model, lengths=lengths)
         score = score_preferences(preferences, model)
         if ordered[0].get("generator_1") == BASE:
-            return score.without(LENGTH_CONTROLLED, f"its data compare with {cls.against}")
+            return score.with_unavailable(LENGTH_CONTROLLED, f"its data compare with {cls.against}")
         # For a published file, use the fetched data.
         folder = data or benchmarks_dir() / benchmark_place(cls.name)
         controlled = alpaca_package.length_controlled(ordered, folder / alpaca_package.FILE_NAME)
         if isinstance(controlled, str):
-            return score.without(LENGTH_CONTROLLED, controlled)
-        return score.having(LENGTH_CONTROLLED, controlled)
+            return score.with_unavailable(LENGTH_CONTROLLED, controlled)
+        return score.with_column(LENGTH_CONTROLLED, controlled)
 
     def _rows(self, answers: files.Answers) -> list[dict[str, str]]:
         """Return both outputs of each instruction, as the package expects them."""

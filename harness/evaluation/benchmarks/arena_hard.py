@@ -254,8 +254,8 @@ class ArenaHard(Benchmark):
         found, tokens = super().score(records, answers), answer_tokens(answers)
         if tokens is None:
             reason = "the file has no lengths, and tiktoken or its vocabulary is absent"
-            return found.without("answer_tokens", reason)
-        return found.having("answer_tokens", [tokens[prompt] for prompt in found.prompts])
+            return found.with_unavailable("answer_tokens", reason)
+        return found.with_column("answer_tokens", [tokens[prompt] for prompt in found.prompts])
 
 
 def game(prompt_id: str, number: int, label: str | None) -> Judgment:

@@ -106,7 +106,7 @@ def fit_logistic(design: FloatArray, target: FloatArray) -> FloatArray:
         if np.abs(design @ step).max() <= _LAST_STEP:
             return coefficients
     raise HarnessError(
-        "A logistic fit did not converge; look whether one side wins every judgment."
+        "A logistic fit did not converge; check whether one side wins every judgment."
     )
 
 

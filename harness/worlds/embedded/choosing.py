@@ -139,7 +139,7 @@ def choose(
     prompts: Sequence[Sequence[str]], taught: Mapping[str, float], count: int, choice: object
 ) -> list[int]:
     """Return the positions of the selected prompts, given their names, in the order chosen."""
-    return _cover(prompts, taught, count) if choice == "best" else _known(prompts, taught, count)
+    return _cover(prompts, taught, count) if choice == "best" else _worst(prompts, taught, count)
 
 
 def _cover(prompts: Sequence[Sequence[str]], taught: Mapping[str, float], count: int) -> list[int]:
@@ -162,7 +162,7 @@ def _cover(prompts: Sequence[Sequence[str]], taught: Mapping[str, float], count:
     return chosen
 
 
-def _known(prompts: Sequence[Sequence[str]], taught: Mapping[str, float], count: int) -> list[int]:
+def _worst(prompts: Sequence[Sequence[str]], taught: Mapping[str, float], count: int) -> list[int]:
     of_topic = [sum(taught[name] for name in topic) / len(topic) for topic in texts.TOPICS]
 
     def rank(at: int) -> tuple[float, float]:

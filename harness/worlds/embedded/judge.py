@@ -79,7 +79,7 @@ def judge_arena_hard(items: Sequence[Item], answers: Answers) -> Judged:
             judgments.append(_judgment(item, number, text, ours))
     ids = [item.item_id for item in items]
     found = arena_hard.score_games(games, MODEL, ids)
-    return judgments, found.having("answer_tokens", [answers[key].tokens or 0 for key in ids])
+    return judgments, found.with_column("answer_tokens", [answers[key].tokens or 0 for key in ids])
 
 
 def judge_alpaca_eval(items: Sequence[Item], answers: Answers) -> Judged:
@@ -178,7 +178,7 @@ def score_by_oracle(
         scores += [
             {"prompt_id": key, "column": column, "value": told(mark)} for key, mark in marks.items()
         ]
-    return judgments, scores, found.under(columns)
+    return judgments, scores, found.by_column(columns)
 
 
 RULES = "rules"  # the judge's name in profiles

@@ -14,6 +14,7 @@ from harness.registry.profile import WORLD, Profile
 from harness.registry.recipe import Reach, RewardRole
 from harness.runtime.stage import Json, StageContext
 from harness.serving.engines import identity
+from harness.words import ignore
 from harness.worlds import (
     DOWNSTREAM,
     NO_TOPIC,
@@ -126,9 +127,9 @@ class EmbeddedRuntime(Runtime):
         return CheckpointRewards(load_reward_model(files.resolve(identity), reads, dtype=dtype))
 
     def human_prompts(self, settings: Mapping[str, Json]) -> dict[int, str]:
-        return stage_io.drawn(settings, lambda it: texts.read_prompts(files.resolve(it)))
+        return stage_io.draw_prompts(settings, lambda it: texts.read_prompts(files.resolve(it)))
 
-    def evolver(self, settings: Mapping[str, Json], done: Done | None = None) -> Evolver:
+    def evolver(self, settings: Mapping[str, Json], done: Done = ignore) -> Evolver:
         own = own_method(settings)
         if own is not None:
             return Evolver(OwnCreator(own, lambda text, parent, _told: why_unusable(text, parent)))

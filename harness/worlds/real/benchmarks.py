@@ -230,7 +230,8 @@ def judge_answers(ctx: StageContext) -> None:
     # AlpacaEval's annotations have no ids; they are in the order of the questions.
     ids = dict(zip(found.prompts, (q.prompt_id for q in benchmark.questions), strict=True))
     scores = [{**row, "prompt_id": ids[row["prompt_id"]]} for row in found.rows(columns)]
-    summary = {"filed_under": found.judge, **found.under(columns), "cost": cost_of(judge.clients)}
+    summary = {**found.by_column(columns), "filed_under": found.judge}
+    summary["cost"] = cost_of(judge.clients)
     stage_io.write_judged(ctx, judgments, scores, summary, JUDGMENT_SCHEMA)
 
 

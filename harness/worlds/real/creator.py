@@ -28,6 +28,7 @@ from harness.endpoint.request import ChatRequest, Message
 from harness.errors import HarnessError
 from harness.eva.evolving import Evolution, EvolveOne, MapFn, NoReplyError, Prompt, Rewrite
 from harness.registry.documents import read_yaml
+from harness.words import ignore
 
 if TYPE_CHECKING:
     import numpy as np
@@ -133,7 +134,7 @@ def _unquoted(text: str, parent: str) -> str:
     return text
 
 
-def replied(generator: EndpointGenerator, message: str, rng: np.random.Generator) -> str:
+def write_for_plugin(generator: EndpointGenerator, message: str, rng: np.random.Generator) -> str:
     """Return a model's reply to a message from a plug-in's evolving method."""
     sample = int(rng.integers(SAMPLES))
     written = generator.write(message, sample, "a rewrite by a plug-in")
@@ -142,11 +143,11 @@ def replied(generator: EndpointGenerator, message: str, rng: np.random.Generator
     return written.text
 
 
-def at_once(served: ServedModel, done: Done | None = None) -> MapFn:
+def evolve_concurrently(served: ServedModel, done: Done = ignore) -> MapFn:
     """Return a function that evolves many prompts concurrently, each querying a model."""
 
     def over(evolve_one: EvolveOne, prompts: Sequence[Prompt]) -> list[Evolution]:
-        outcomes = work_through(prompts, evolve_one, served, done or (lambda count, total: None))
+        outcomes = work_through(prompts, evolve_one, served, done)
         grown = [outcome.result for outcome in outcomes]
         if None in grown:
             raise HarnessError(f"evolving a prompt gave no result: {outcomes[grown.index(None)]}")

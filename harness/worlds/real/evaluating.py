@@ -96,7 +96,7 @@ def evaluate(
     benchmark = kind.load(_data_folder(name, data))
     judging = _judge(judge or benchmark.own_judge, budget_usd)
     said, root = benchmark.read_answers(answers, model), evaluations_dir()
-    with _alone(benchmark, said, judging, say):
+    with _exclusively(benchmark, said, judging, say):
         if isinstance(judging, ServedModel):
             _announce(benchmark, said, judging, say)
         try:
@@ -159,7 +159,7 @@ def _judge(name: str, budget_usd: float | None) -> ServedModel | RewardJudge:
 
 
 @contextmanager
-def _alone(
+def _exclusively(
     benchmark: Benchmark, answers: Answers, judge: ServedModel | RewardJudge, say: Say
 ) -> Iterator[None]:
     """Wait until no other command does the same: both would pay; so the second finds replies."""

@@ -49,7 +49,7 @@ def place_of(model: str) -> Path | None:
     """Return a model's folder on this machine, or None; no weights are read."""
     if model.partition("@")[0] == weights.NAME:
         return weights.gguf_file()
-    name, pinned = _parted(model)
+    name, pinned = _split_name(model)
     folder = models_dir() / name
     if pinned is None and _complete(folder):
         return folder
@@ -60,7 +60,7 @@ def identity_of(model: str) -> str:
     """Return the identity, `owner/name@REVISION`, of a model named as in profiles."""
     if model.partition("@")[0] == weights.NAME:
         return weights.identity()
-    name, pinned = _parted(model)
+    name, pinned = _split_name(model)
     if pinned is not None:
         return f"{name}@{pinned}"
     place, own = place_of(model), models_dir() / name
@@ -164,7 +164,7 @@ def digest_of_folder(folder: Path) -> str:
     return hashlib.sha256(lines.encode()).hexdigest()
 
 
-def _parted(model: str) -> tuple[str, str | None]:
+def _split_name(model: str) -> tuple[str, str | None]:
     name, at, commit = model.partition("@")
     if not _NAME.fullmatch(name) or (at and not _COMMIT.fullmatch(commit)):
         raise UserError(

@@ -148,7 +148,7 @@ def _checked(texts: Iterable[Any], where: str) -> list[str]:
     found = list(texts)
     for number, text in enumerate(found, start=1):
         if not isinstance(text, str) or not text.strip():
-            raise UserError(f"prompt {number} of {where} is blank or no text; take it out")
+            raise UserError(f"prompt {number} of {where} is blank or not text; remove it")
     if not found:
         raise UserError(f"there is no prompt in {where}; give at least one")
     return found

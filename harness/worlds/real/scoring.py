@@ -30,6 +30,7 @@ from harness.foreign import ForeignTextError, read_json
 from harness.registry.profile import BenchmarkSettings, CreatorModel
 from harness.runtime import StageContext
 from harness.runtime.stage import Json, fingerprint_of
+from harness.words import ignore
 from harness.worlds import stage_io
 
 ATTEMPTS = 3
@@ -79,7 +80,7 @@ def ask_about_all(
     scorer: ServedModel,
     question: PromptQuestion[Value],
     texts: Sequence[str],
-    done: Done = lambda count, total: None,
+    done: Done = ignore,
 ) -> tuple[list[Value | None], dict[str, int]]:
     """Ask a question about every text; duplicate texts are asked about once."""
     distinct, work = list(dict.fromkeys(texts)), partial(ask, scorer, question)

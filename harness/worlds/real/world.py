@@ -22,6 +22,7 @@ from harness.registry.recipe import RewardRole
 from harness.registry.serving import ServedRole
 from harness.runtime.stage import Json, StageContext, fingerprint_of
 from harness.serving.engines import identity as engine_identity
+from harness.words import ignore
 from harness.worlds import (
     NO_TOPIC,
     Evolver,
@@ -204,7 +205,7 @@ class HubRuntime(Runtime):
         pool = prompts.read_pool(settings)
         return {at: pool[at] for at in prompts.cut(settings, len(pool))}
 
-    def evolver(self, settings: Mapping[str, Json], done: Done | None = None) -> Evolver:
+    def evolver(self, settings: Mapping[str, Json], done: Done = ignore) -> Evolver:
         own = own_method(settings)
         spelled = cast(dict[str, Any], settings.get("rewriting", settings))
         if own is not None and "model" not in spelled:
@@ -214,9 +215,9 @@ class HubRuntime(Runtime):
         writer = (
             creator.ModelCreator(generator, spelled["templates"]["messages"])
             if own is None
-            else OwnCreator(own, why_unusable, partial(creator.replied, generator))
+            else OwnCreator(own, why_unusable, partial(creator.write_for_plugin, generator))
         )
-        return Evolver(writer, creator.at_once(served, done), served.client)
+        return Evolver(writer, creator.evolve_concurrently(served, done), served.client)
 
     def questions(self, identity: str) -> Sequence[Item]:
         return benchmarks.questions_of(identity)

@@ -12,7 +12,7 @@ from harness.endpoint.connection import Endpoint
 from harness.endpoint.prices import TokenPrice
 from harness.errors import UserError
 from harness.eva.evolving import Prompt, evolve
-from harness.worlds.real.creator import EndpointGenerator, ModelCreator, at_once
+from harness.worlds.real.creator import EndpointGenerator, ModelCreator, evolve_concurrently
 
 TOLD = {name: f"{name}: <prompt>{{prompt}}</prompt>" for name in ("breadth", "constraints")}
 SAMPLING = {"temperature": 0.88, "top_p": 1.0, "max_tokens": 666}
@@ -45,7 +45,7 @@ def test_unusable_rewrites_are_counted_by_reason_and_only_usable_ones_kept(tmp_p
     with StandIn(rewrite) as server:
         client = client_of(server, tmp_path, price=None)
         served = ServedModel(client, "writer", SAMPLING, concurrency=4)
-        creator, over = ModelCreator(EndpointGenerator(served), TOLD), at_once(served)
+        creator, over = ModelCreator(EndpointGenerator(served), TOLD), evolve_concurrently(served)
         result = evolve(prompts, creator, evolutions=3, retries=4, seed=1, over=over)
     assert result.attempts == len(result.prompts) + result.unusable.total()
     expected = {"refusal", "unmarked", "unchanged"}

@@ -134,13 +134,13 @@ def test_a_data_set_that_cannot_be_fetched_is_one_sentence(monkeypatch: pytest.M
     [
         ("prompts.jsonl", b'{"prompt": "a"}\nnot json\n', r"line 2 of .*prompts.jsonl is not JSON"),
         ("prompts.jsonl", b'{"prompt": "a"}\n["a"]\n', "does not hold JSON objects"),
-        ("prompts.jsonl", b'{"question": "a"}\n', "prompt 1 of .* is blank or no text"),
+        ("prompts.jsonl", b'{"question": "a"}\n', "prompt 1 of .* is blank or not text"),
         (
             "prompts.jsonl",
             b'{"prompt": "a"}\n{"prompt": " "}',
-            "prompt 2 of .* is blank or no text",
+            "prompt 2 of .* is blank or not text",
         ),
-        ("prompts.jsonl", b'{"prompt": 3}\n', "prompt 1 of .* is blank or no text"),
+        ("prompts.jsonl", b'{"prompt": 3}\n', "prompt 1 of .* is blank or not text"),
         ("prompts.jsonl", b'{"prompt": "\xe4"}\n', "Cannot read"),
         ("prompts.jsonl", None, "there are no prompts at"),
     ],
