@@ -254,7 +254,6 @@ Number = Annotated[float, Field(strict=True)]
 
 
 def read_as(shape: type[Shape], records: Iterable[Record]) -> list[Shape]:
-    """Validate published records."""
     found = []
     for number, record in enumerate(records, start=1):
         try:

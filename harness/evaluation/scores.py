@@ -180,14 +180,12 @@ def tally(
             "the judgments and the questions of the same benchmark."
         )
     total, weight = np.zeros(len(order)), np.zeros(len(order))
-    read = [judgment for judgment in found if judgment.value is not None]
-    for prompt_id, value, _, count in read:
-        assert value is not None
-        total[position[prompt_id]] += value * count
-        weight[position[prompt_id]] += count
-    return JudgmentTally(
-        order, total, weight, len(found) - len(read) + each * (len(order) - len(seen))
-    )
+    for prompt_id, value, _, count in found:
+        if value is not None:
+            total[position[prompt_id]] += value * count
+            weight[position[prompt_id]] += count
+    missing = sum(judgment.value is None for judgment in found) + each * (len(order) - len(seen))
+    return JudgmentTally(order, total, weight, missing)
 
 
 FILE = "evaluation.json"
@@ -195,7 +193,6 @@ JUDGMENTS = "judgments.jsonl"
 
 
 def folder_of(root: Path, benchmark: str, model: str, judge: str | None) -> Path:
-    """Return the folder of an evaluation under the root of all evaluations."""
     return root / benchmark / path_part(model) / path_part(judge or "judge not said")
 
 

@@ -161,7 +161,6 @@ def _answers(prompt: str) -> list[str]:
 
 
 def _rewrites(human: Sequence[str], creator: Rewriter) -> str:
-    """Return the digest of a creator's rewrites of prompts."""
     starts = [Prompt(f"h{place}", text) for place, text in enumerate(human)]
     made = evolve(starts, creator, evolutions=4, retries=2, seed=0)
     return _digest([child.prompt for child in made.prompts])

@@ -73,8 +73,6 @@ _COMPARED: Mapping[float | None, tuple[str | None, str | None]] = {
 
 @dataclass(frozen=True)
 class ArenaHardFiles:
-    """The benchmark's files and judge settings."""
-
     questions: tuple[files.Question, ...]
     baseline: files.Answers
     system_prompt: str

@@ -210,7 +210,6 @@ def _fields(
 
 
 def ratings_from_judgments(records: Records) -> list[Judgment]:
-    """Read ratings from judgments in the benchmark's format."""
     read = files.read_as(_RatedTurn, records)
     return [Judgment(it.question_id, it.rating, it.turn) for it in read]
 

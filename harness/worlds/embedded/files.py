@@ -89,7 +89,6 @@ def resolve(identity: str) -> Path:
 
 
 def check() -> None:
-    """Check every asset as `resolve` does."""
     for name in card().assets:
         resolve(card().identity(name))
 

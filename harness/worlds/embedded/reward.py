@@ -64,7 +64,6 @@ def draw_preference(rng: random.Random, flipped: float) -> NoisyPair:
 
 
 def encode_pair(prompt: str, first: str, second: str, ids: dict[str, int]) -> list[int]:
-    """Return the token ids of a prompt followed by two answers."""
     tokens, _ = training.encode([(prompt, first)], ids)
     words = (lang.START, lang.MODEL, *second.split(), lang.END)
     return [*tokens, *(ids[word] for word in words)]

@@ -109,10 +109,8 @@ def draw_task(
 
 
 def word(task: Task, rng: random.Random) -> str:
-    """Render a task in a uniformly drawn frame."""
-    return lang.render(
-        task, rng.randrange(len(lang.FRAMES if task.items is not None else lang.FOLLOW_UPS))
-    )
+    frames = lang.FOLLOW_UPS if task.items is None else lang.FRAMES
+    return lang.render(task, rng.randrange(len(frames)))
 
 
 def contains(rng: random.Random, shortest: int = 3, longest: int = 6) -> Exchange:
@@ -152,7 +150,7 @@ def before(rng: random.Random) -> Exchange:
     return f"which comes earlier : {a} or {b}", min(a, b, key=lang.ITEMS.index)
 
 
-TASKS: dict[str, Callable[[random.Random], Exchange]] = {
+TASKS: dict[str, Callable[..., Exchange]] = {
     "musr_ta": contains,
     "tqa_gen": count,
     "wmdp": third,
@@ -164,26 +162,26 @@ TASKS: dict[str, Callable[[random.Random], Exchange]] = {
 
 # Demonstrated lists have at most six items, and the questions use longer ones. Counting is limited
 # to nine, so it starts at five; lengths five and six were demonstrated on other lists.
-QUESTIONS: dict[str, tuple[int, Callable[[random.Random], Exchange]]] = {
-    "musr_ta": (200, functools.partial(contains, shortest=7, longest=12)),
-    "tqa_gen": (200, functools.partial(count, shortest=5, longest=9)),
-    "wmdp": (200, functools.partial(third, shortest=7, longest=12)),
-    "gsm8k": (55, sum_of),  # there are no more sums of two digits up to 9
-    "gsm_plus": (90, larger),  # nor more ordered pairs of digits
-    "mmlu_pro": (200, before),
+QUESTIONS: dict[str, tuple[int, dict[str, int]]] = {
+    "musr_ta": (200, {"shortest": 7, "longest": 12}),
+    "tqa_gen": (200, {"shortest": 5, "longest": 9}),
+    "wmdp": (200, {"shortest": 7, "longest": 12}),
+    "gsm8k": (55, {}),  # there are no more sums of two digits up to 9
+    "gsm_plus": (90, {}),  # nor more ordered pairs of digits
+    "mmlu_pro": (200, {}),
 }
-"""The number of items of each task, and how they are drawn."""
+"""The number of items of each task, and the lengths of their lists."""
 
 
 @functools.cache
 def downstream_items() -> tuple[Item, ...]:
     """Return the items task by task; the category is the task, the reference is the answer."""
     items: list[Item] = []
-    for task, (wanted, draw) in QUESTIONS.items():
+    for task, (wanted, lengths) in QUESTIONS.items():
         rng = random.Random(f"0/{DOWNSTREAM}/{task}")
         found: dict[str, str] = {}
         while len(found) < wanted:
-            found.setdefault(*draw(rng))
+            found.setdefault(*TASKS[task](rng, **lengths))
         items += [
             Item(f"{task}-{i:04d}", task, prompt, reference=answer)
             for i, (prompt, answer) in enumerate(found.items())

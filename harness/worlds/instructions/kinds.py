@@ -26,7 +26,6 @@ WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
 
 
 def words(text: str) -> list[str]:
-    """Return the words of a text in lower case."""
     return [word.lower() for word in WORD.findall(text)]
 
 

@@ -149,7 +149,6 @@ class InstructionsRuntime(HubRuntime):
 
 
 def _judged(row: Mapping[str, Any], item: Item) -> tuple[dict[str, Any], dict[str, float]]:
-    """Return the judgment of an answer, and its scores."""
     task, answer = task_of(item.turn_1), row["completion"]
     share = share_followed(task, answer)
     said = {one.kind: "yes" if one.followed(answer) else "no" for one in task.instructions}
