@@ -70,10 +70,7 @@ PROMPT_FILES = ("prompts.parquet", "selected.parquet", "pairs.parquet")
 
 def read_prompts(folder: Path, files: Sequence[str] = PROMPT_FILES) -> Rows:
     """Read prompts with their lineage from the folder of any stage: the first of `files` there."""
-    for name in files:
-        if (folder / name).exists():
-            return read_rows(folder / name)
-    raise FileNotFoundError(f"no prompts in {folder}")
+    return read_rows(next(folder / name for name in files if (folder / name).exists()))
 
 
 def read_topics(folder: Path, topic_of: Callable[[str], str]) -> list[tuple[str, str]]:
