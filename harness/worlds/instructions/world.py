@@ -67,19 +67,14 @@ class Prompts(worlds.Prompts):
 
 def creator_settings(policy: Callable[[], str], method: str) -> Settings:
     """Return the settings of rewriting by rule, by the base policy, or by a plug-in's method."""
-    plugin = plugin_settings(method)
-    if not plugin:
-        _check_method(method)
-    own: Settings = {"writer": policy()} if method == BY_POLICY else {}
-    return {"creator": f"{VERSION}/{method}", **own, **plugin}
-
-
-def _check_method(method: str) -> None:
-    if method not in (known := (*METHODS, BY_POLICY)):
+    plugin, known = plugin_settings(method), (*METHODS, BY_POLICY)
+    if not plugin and method not in known:
         raise UserError(
             f"the world `instructions` has no evolving method `{method}`; use one of "
             f"{', '.join(known)}"
         )
+    own: Settings = {"writer": policy()} if method == BY_POLICY else {}
+    return {"creator": f"{VERSION}/{method}", **own, **plugin}
 
 
 def _topic(prompt: str) -> str:
@@ -98,7 +93,6 @@ class InstructionsRuntime(HubRuntime):
         if own is not None:
             return Evolver(OwnCreator(own, why_unusable))
         method = str(settings["creator"]).rpartition("/")[2]
-        _check_method(method)
         if method == BY_POLICY:
             return Evolver(PolicyCreator(resolve(str(settings["writer"]))))
         return Evolver(RuleCreator(METHODS[method]))
