@@ -23,16 +23,7 @@ from harness.registry.serving import ServedRole
 from harness.runtime.stage import Json, StageContext, fingerprint_of
 from harness.serving.engines import identity as engine_identity
 from harness.words import ignore
-from harness.worlds import (
-    NO_TOPIC,
-    Evolver,
-    Item,
-    Prompts,
-    Runtime,
-    Settings,
-    Topics,
-    World,
-)
+from harness.worlds import NO_TOPIC, Evolver, Item, Prompts, Runtime, Settings, Topics, World
 from harness.worlds.instructions import tasks as instructions
 from harness.worlds.real import benchmarks, creator, prompts, rewards, scoring
 from harness.worlds.real.creator import RULES_VERSION, why_unusable
