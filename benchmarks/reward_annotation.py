@@ -74,7 +74,7 @@ def build(shape: str, folder: Path, longest: int, dtype: str) -> int:
     return int(model.num_parameters())
 
 
-def conversations(count: int, longest: int) -> list[list[dict[str, str]]]:
+def conversations(count: int, longest: int) -> list[Answered]:
     """Return prompts with completions whose lengths are spread like answers': many short ones."""
     draw = np.random.default_rng(0)
     lengths = np.clip(draw.lognormal(np.log(longest / 6), 0.8, count), 4, longest - 64).astype(int)
@@ -82,10 +82,7 @@ def conversations(count: int, longest: int) -> list[list[dict[str, str]]]:
     def words(n: int) -> str:
         return " ".join(f"w{i}" for i in draw.integers(WORDS, size=n))
 
-    return [
-        [{"role": "user", "content": words(32)}, {"role": "assistant", "content": words(n)}]
-        for n in lengths
-    ]
+    return [Answered([{"role": "user", "content": words(32)}], (words(n),)) for n in lengths]
 
 
 def in_order(
@@ -135,8 +132,7 @@ def main() -> None:
 
 def timed(model: Any, texts: Any, batch: int) -> tuple[dict[str, float], Any]:
     """Score once; return how fast, with how much padding, and the rewards."""
-    rows = [Answered(said[:-1], (said[-1]["content"],)) for said in texts]
-    sequences = [encoded.tokens for encoded in model.encode(rows)]
+    sequences = [encoded.tokens for encoded in model.encode(texts)]
     batches = list(reader.batches_by_length(sequences, batch, reader.BATCH_TOKENS))
     tokens = sum(map(len, sequences))
     padded = sum(len(b) * max(len(sequences[i]) for i in b) for b in batches)

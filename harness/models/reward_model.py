@@ -70,12 +70,9 @@ class CheckpointRewards:
             wins, cut = win_probabilities(self.reader, prompts, answers, batch_size=self.batch_size)
             # Over all answers, itself included (SPPO, Wu et al. 2024, section 4, and its code).
             return Rewarded(wins.mean(axis=-1), cut)
-        answered = [
-            [*prompt, {"role": "assistant", "content": answer}]
-            for prompt, some in zip(prompts, answers, strict=True)
-            for answer in some
-        ]
-        rewards, cut = score(self.reader, answered, batch_size=self.batch_size)
+        both = zip(prompts, answers, strict=True)
+        rows = [Answered(prompt, (answer,)) for prompt, some in both for answer in some]
+        rewards, cut = score(self.reader, rows, batch_size=self.batch_size)
         return Rewarded(rewards.reshape(len(prompts), -1), cut)
 
 
@@ -158,15 +155,15 @@ def _load(path: Path, stamp: tuple[Any, ...], reads: Reads, device: str, dtype: 
 
 
 def score(
-    reader: Reader, conversations: Sequence[Conversation], *, batch_size: int
+    reader: Reader, rows: Sequence[Answered], *, batch_size: int
 ) -> tuple[NDArray[np.float64], int]:
-    """Return the raw rewards of P conversations that end with an answer, and how many were cut.
+    """Return the raw rewards of P answered conversations, and how many were cut.
 
-    A reward is NaN where no answer fits. Conversations that render to the same tokens are scored
-    once, so equal answers have exactly equal rewards: in different batches they would differ in the
-    last digits.
+    A reward is NaN where no answer fits. Rows that render to the same tokens are scored once, so
+    equal answers have exactly equal rewards: in different batches they would differ in the last
+    digits.
     """
-    encoded = reader.encode([Answered(c[:-1], (c[-1]["content"],)) for c in conversations])
+    encoded = reader.encode(rows)
     distinct = list(dict.fromkeys(e.tokens for e in encoded))
     rewards = read_all(reader, distinct, batch_size=batch_size)
     place = {tokens: i for i, tokens in enumerate(distinct)}

@@ -7,11 +7,13 @@ from pathlib import Path
 import torch
 from small_checkpoints import tensors_of
 
+from harness.models.reader import Answered
+
 ASSISTANT = "<|start_header_id|>assistant<|end_header_id|>\n\n"
 
 
-def talk(answer: str, prompt: str = "one two") -> list[dict[str, str]]:
-    return [{"role": "user", "content": prompt}, {"role": "assistant", "content": answer}]
+def talk(answer: str, prompt: str = "one two") -> Answered:
+    return Answered([{"role": "user", "content": prompt}], (answer,))
 
 
 def told(prompt: str) -> str:

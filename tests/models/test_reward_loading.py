@@ -83,8 +83,8 @@ def test_the_batch_changes_no_result(kind: str, batch_size: int, paths: dict[str
     def results(**batching: Any) -> np.ndarray:
         if kind in PAIRWISE:
             return win_probabilities(load(kind, paths[kind]), [PROMPT], [ANSWERS], **batching)[0]
-        talks = [[*PROMPT, {"role": "assistant", "content": a}] for a in ANSWERS]
-        return score(load(kind, paths[kind]), talks, **batching)[0]
+        rows = [Answered(PROMPT, (answer,)) for answer in ANSWERS]
+        return score(load(kind, paths[kind]), rows, **batching)[0]
 
     whole = results(batch_size=256)
     np.testing.assert_allclose(results(batch_size=batch_size), whole, atol=2e-5)

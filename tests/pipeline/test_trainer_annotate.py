@@ -15,14 +15,14 @@ from harness.errors import UserError
 from harness.models.reader import Answered
 from harness.models.reward_model import Rewarded, load_reward_model, score, win_probabilities
 from harness.pipeline.algorithm import Planner
-from harness.pipeline.steps import annotate_stage, assistant, pair_stage, user
+from harness.pipeline.steps import annotate_stage, pair_stage, user
 from harness.registry.profile import Profile
 from harness.registry.recipe import Recipe
 from harness.worlds.embedded import files
 from harness.worlds.stage_io import PROMPT_SCHEMA, read_rewards, read_rows
 
 ANSWERS = {"one two": ["three", "four five", "three"], "six": ["seven eight", "nine ten?", ""]}
-TALKS = [[*user(p), assistant(a)] for p, answers in ANSWERS.items() for a in answers]
+TALKS = [Answered(user(p), (a,)) for p, answers in ANSWERS.items() for a in answers]
 NAME = "RLHFlow/some-model@9f"
 
 Annotated = Callable[..., tuple[np.ndarray, dict[str, Any]]]

@@ -23,6 +23,7 @@ from harness.eva.informativeness import selected_count
 from harness.eva.pairs import evolved_count
 from harness.models.loading import from_folder, load_tokenizer
 from harness.models.policy import generate
+from harness.models.reader import Answered
 from harness.models.reward_model import load_reward_model, score
 from harness.pipeline.algorithm import Iteration, Planner, Run
 from harness.pipeline.runs import TableRuns, plan_table
@@ -276,9 +277,9 @@ def test_rewards_are_the_reward_models_scores_of_prompt_and_completion(
     rewards = finished.rows(stage.inputs["rewards"], "rewards")
     keys = ("prompt_id", "sample")
     assert [[r[k] for k in keys] for r in rewards] == [[c[k] for k in keys] for c in completions]
-    conversations = [[*user(row["prompt"]), assistant(row["completion"])] for row in completions]
+    answered = [Answered(user(row["prompt"]), (row["completion"],)) for row in completions]
     model = load_reward_model(built[0] / "rm_pointwise")
-    again, _ = score(model, conversations, batch_size=16)
+    again, _ = score(model, answered, batch_size=16)
     np.testing.assert_allclose([row["reward"] for row in rewards], again, atol=1e-4)
     assert np.ptp(again) > 0
 
