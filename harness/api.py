@@ -102,8 +102,7 @@ def evaluate(
         budget_usd=budget_usd,
     )
     if track:
-        mlflow = Mlflow(project.work_dir(), lambda warning: None)
-        mlflow.attempt(lambda: evaluation_records(done.kept()))
+        Mlflow(project.work_dir()).attempt(lambda: evaluation_records(done.kept()))
     return done.found
 
 

@@ -8,7 +8,6 @@ command catches up later. Messages never show the user, password or query of the
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 import signal
@@ -46,8 +45,6 @@ DEADLINE = 6
 
 _LATER = "Ctrl-C stops, and the same command writes the rest"
 
-_LOG = logging.getLogger(__name__)
-
 
 class DatabaseLocked(TrackingError):
     """Another program has locked the database, or another command is writing to it."""
@@ -67,7 +64,7 @@ class Mlflow:
     def __init__(
         self,
         work_dir: Path,
-        warn: Say = _LOG.warning,
+        warn: Say = ignore,
         uri: str | None = None,
         watch: Say = ignore,
     ) -> None:

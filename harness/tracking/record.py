@@ -96,8 +96,9 @@ class Record:
 
     def __post_init__(self) -> None:
         # Some of MLflow's database backends cannot store NUL.
-        for name in ("params", "tags"):
-            held = {key: text.replace("\0", "\ufffd") for key, text in getattr(self, name).items()}
+        for name, longest in (("params", None), ("tags", LONGEST_TAG)):
+            given = getattr(self, name).items()
+            held = {key: text.replace("\0", "\ufffd")[:longest] for key, text in given}
             object.__setattr__(self, name, held)
         object.__setattr__(self, "note", self.note.replace("\0", "\ufffd"))
 

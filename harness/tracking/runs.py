@@ -20,7 +20,6 @@ from harness.runtime.manifest import FailureRecord, Manifest
 from harness.runtime.stage import fingerprint_of
 from harness.tracking.record import (
     COMMIT_TAG,
-    LONGEST_TAG,
     Dataset,
     Files,
     MetricValue,
@@ -205,8 +204,7 @@ class _Stored:
         if known:
             tags[COMMIT_TAG] = known[-1]
         if status == "FAILED":
-            reasons = "; ".join(f"{f['label']}: {f['reason']}" for f in self.failures)
-            tags["failure"] = reasons[:LONGEST_TAG]
+            tags["failure"] = "; ".join(f"{f['label']}: {f['reason']}" for f in self.failures)
         return tags
 
     def _named(self, setting: str) -> str:

@@ -14,7 +14,6 @@ from harness.report.view import plain
 from harness.runtime import Store
 from harness.tracking.record import (
     COMMIT_TAG,
-    LONGEST_TAG,
     Record,
     Status,
     flatten,
@@ -87,7 +86,7 @@ def _row(
     if COMMIT_TAG in last.tags:
         tags[COMMIT_TAG] = last.tags[COMMIT_TAG]
     if reasons := {cell.reason: None for cell in cells if cell.state == "failed" and cell.reason}:
-        tags["failure"] = "; ".join(filter(None, reasons))[:LONGEST_TAG]
+        tags["failure"] = "; ".join(filter(None, reasons))
     return Record(
         experiment=f"{table.id}/{profile.name}",
         note=note,

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from harness.evaluation.scores import load, unreadable
 from harness.runtime.manifest import utc_now
 from harness.runtime.stage import fingerprint_of
-from harness.tracking.record import LONGEST_TAG, Record, join, milliseconds, recipe_file
+from harness.tracking.record import Record, join, milliseconds, recipe_file
 
 if TYPE_CHECKING:
     from harness.report.sweep import SweepTrial
@@ -36,7 +36,7 @@ def trial_record(study: str, trial: SweepTrial, recipe: Mapping[str, Any]) -> Re
         "mlflow.source.type": "LOCAL",
     }
     if trial.failure:
-        tags["failure"] = trial.failure[:LONGEST_TAG]
+        tags["failure"] = trial.failure
     return Record(
         experiment=f"sweeps/{sweep}/{profile}",
         note=f"Trials of the sweep {sweep} on the profile {profile}. They are no "
@@ -90,7 +90,7 @@ def _record_of(found: Mapping[str, Any], folder: Path) -> Record:
             "folder": str(folder),
             "n": str(found["n"]),
             "n_missing": str(found["n_missing"]),
-            **{f"note.{name}": text[:LONGEST_TAG] for name, text in found["notes"].items()},
+            **{f"note.{name}": text for name, text in found["notes"].items()},
         },
         scores=_evaluation_metrics(found),
     )
