@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from harness.runtime.plan import Awaited, Tally
     from harness.selection.experiment import Experiment
     from harness.selection.reporting import Reports
-
-    Observe = Callable[[Event], None]
+    from harness.selection.served_run import Observe
 
 app = typer.Typer(rich_markup_mode=None)
 

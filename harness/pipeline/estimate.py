@@ -156,7 +156,7 @@ def prompts_of(stage: Stage) -> int:
 
 
 class Timings:
-    """Seconds that stages take, by their size, from finished ones of the same kind."""
+    """Seconds that stages take, scaled by size from finished ones of the same kind."""
 
     def __init__(self, finished: Iterable[tuple[Stage, float]], *, shipped: bool) -> None:
         self._took: dict[tuple[object, ...], tuple[float, float]] = {}
@@ -180,18 +180,19 @@ class Timings:
         return self.seconds(stage) is not None
 
 
-def timings_of(plan: Plan, store: Store, *, shipped: bool) -> Timings:
-    """Return timings from a plan's finished stages or, if one is untimed, from the whole store."""
+def timings_of(plan: Plan, store: Store, profile: Profile) -> Timings:
+    """Return timings from a plan's finished stages, or if they leave some untimed, the store's."""
     done = [(stage, found["wall_s"]) for stage in plan if (found := store.find(stage.fingerprint))]
+    shipped = profile.name == "micro"  # which the seconds in `KINDS` were measured at
     own = Timings(done, shipped=shipped)
     if done and all(own.seconds(stage) is not None for stage in plan):
         return own
-    # Others' stages are read only if they are needed: a store may have many.
+    # Only if needed: a store may have many stages.
     return Timings(finished_stages(store), shipped=shipped)
 
 
 def finished_stages(store: Store) -> Iterator[tuple[Stage, float]]:
-    """Yield the intact stages of a store whose inputs are there too, with their seconds."""
+    """Yield a store's intact stages whose inputs are intact as well, with their seconds."""
     manifests = {}
     for fingerprint in store.fingerprints():
         try:
@@ -216,7 +217,7 @@ def finished_stages(store: Store) -> Iterator[tuple[Stage, float]]:
 
 
 def _work(stage: Stage) -> tuple[object, ...]:
-    """Return what stages have in common whose time depends on their size alone."""
+    """Return a key: among stages that share it, time depends on size alone."""
     s = stage.settings
     named = ("algorithm", "benchmark", "judge", "reward_model", "engine")
     evolves = s.get("creator") is not None

@@ -1,4 +1,4 @@
-"""What is asked of an experiment, and the runs behind it."""
+"""What an experiment consists of, and the runs behind it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from harness.registry.figures import Figure
 from harness.registry.profile import Profile, table_unsupported
 from harness.registry.schema import Table
 from harness.runtime import Plan, Stage, Store
-from harness.selection.names import DEFAULT_PROFILE, DEFAULT_SEEDS, again, seeds_of
+from harness.selection.names import DEFAULT_SEEDS, again, seeds_of
 from harness.words import seeds_text
 
 
@@ -143,7 +143,7 @@ class Request:
     @cached_property
     def timings(self) -> Timings:
         """What its stages should take."""
-        return timings_of(self.stages, self.store, shipped=self.profile.name == DEFAULT_PROFILE)
+        return timings_of(self.stages, self.store, self.profile)
 
     @property
     def workers(self) -> int:

@@ -16,11 +16,9 @@ from harness.runtime.crew import visible_gpus
 from harness.selection import stored
 from harness.selection.reporting import Reports, run_reports
 from harness.selection.request import Request
-from harness.selection.served_run import ServedRun
+from harness.selection.served_run import Observe, ServedRun
 from harness.words import Say, ignore
 from harness.worlds.needs import refuse_missing
-
-Observe = Callable[[Event], None]
 
 
 def run(

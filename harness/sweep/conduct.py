@@ -30,7 +30,6 @@ from harness.runtime import Engine, EngineOptions, Event, Plan, Stage, Store
 from harness.runtime.engine import LOCAL
 from harness.runtime.files import hold
 from harness.runtime.plan import Interrupted, Tally
-from harness.selection.names import DEFAULT_PROFILE
 from harness.sweep.declaration import SearchPoint, Sweep, load_sweeps
 from harness.sweep.space import (
     base_candidate,
@@ -70,7 +69,7 @@ from harness.worlds.lookup import world_of
 from harness.worlds.needs import refuse_missing
 
 LEAST_BETWEEN_S = 1.0
-"""Minimum time between two progress messages, whose time left takes a walk over the plan."""
+"""Minimum seconds between progress messages: computing the time left walks the whole plan."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +107,6 @@ class Order:
         return plan_of(runs)
 
     def engine(self) -> Engine:
-        """Return an engine for the order's stages."""
         stages = self.sample.stages
         logs = work_dir() / "logs" / "sweeps" / self.sweep.name
         store = Store(store_dir())
@@ -130,7 +128,7 @@ class Order:
 
 def shared_stages(sweep: Sweep, profile: Profile) -> list[Stage]:
     """Check the points a sweep can suggest, and return the stages that every trial needs."""
-    base_candidate(sweep, profile)  # first: it says why a profile can run none of the points
+    base_candidate(sweep, profile)  # first: its error says why the profile can run no point at all
     check_settings(sweep, profile)
     needed: list[dict[Stage, None]] = []
     for point in points(sweep):
@@ -191,7 +189,7 @@ def run_sweep(
 
 
 class TrialFailed(HarnessError):
-    """A trial has no objective, and the next one goes on; the trial's notes say why."""
+    """A trial failed, for the reason in its notes, and the study continues with the next one."""
 
 
 @dataclass
@@ -203,7 +201,7 @@ class Objective:
     say: Say
     watch: Say = ignore
     _uncounted: set[Stage] = field(default_factory=set, init=False)
-    """Stages that were computed for the whole grid, until a trial counts them as its own."""
+    """Stages computed for the whole grid that no trial has counted as its own yet."""
 
     def __call__(self, trial: optuna.Trial) -> tuple[float, ...]:
         """Return the trial's objectives, means over the seeds."""
@@ -256,8 +254,7 @@ class Objective:
         """Compute a plan; return the stages that failed, with the reasons."""
         store = self.engine.store
         missing, told = len(plan.pending(store)), 0.0
-        shipped = self.order.profile.name == DEFAULT_PROFILE
-        timings = timings_of(plan, store, shipped=shipped)
+        timings = timings_of(plan, store, self.order.profile)
         workers = factory.workers_of(self.order.profile, self.order.jobs)
         tally = Tally(plan, store, workers, timings.expected, timings.is_timed)
         self.say(
