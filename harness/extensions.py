@@ -44,7 +44,7 @@ class Extension:
 
 
 class Registry(dict[str, str | Extension]):
-    """Things of one kind by name: `module:attribute` of a shipped one, or an `Extension`."""
+    """Extensions of one kind by name: `module:attribute` if shipped, else an `Extension`."""
 
     def __init__(self, what: str, shipped: Mapping[str, str]) -> None:
         super().__init__(shipped)
@@ -52,7 +52,7 @@ class Registry(dict[str, str | Extension]):
         self.shipped = tuple(shipped)
 
     def load(self, name: str) -> Any:
-        """Return the thing of a name."""
+        """Return the object registered under a name, importing it if it is shipped."""
         if name not in self:
             raise UserError(f"unknown {self.what} `{name}`: use one of {', '.join(self)}.")
         found = self[name]
@@ -67,7 +67,7 @@ class Registry(dict[str, str | Extension]):
         return found if isinstance(found, Extension) else None
 
     def identity(self, name: str) -> dict[str, Any]:
-        """Return what stage settings include besides the name; empty for a shipped one."""
+        """Return what identifies a plug-in's extension in stages; empty for a shipped one."""
         found = self.added(name)
         if found is None:
             return {}

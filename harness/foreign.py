@@ -50,7 +50,7 @@ def read_plain(path: Path, most: int = -1) -> bytes:
 
 
 def printable(text: str) -> str:
-    """Return text with all characters escaped that a terminal could obey, but for line breaks."""
+    """Escape every character that a terminal could act on, except line breaks."""
     if text.isprintable():
         return text
     return "\n".join(
@@ -66,7 +66,7 @@ def in_a_line(text: str, longest: int = 500) -> str:
 
 
 def reason_of(error: Exception) -> str:
-    """Return the system's words for an error, without number and path, else the error's text."""
+    """Return an OS error's message without number and path, or another error's text."""
     return getattr(error, "strerror", None) or str(error)
 
 

@@ -1,7 +1,7 @@
 """Paths of declarations, published results, and the folder that runs write to.
 
-Inside a checkout, it has all three. Elsewhere, declarations and results are those of the checkout
-that the code runs from, or of the wheel (of the results only the controls), and runs write to
+A checkout contains all three. Outside one, declarations and results are those of the checkout that
+the code runs from, or of the wheel (whose only results are the controls), and runs write to
 `.harness/` in the current folder.
 """
 
@@ -61,7 +61,7 @@ def publishing_dir() -> Path:
 
 
 def work_dir() -> Path:
-    """Return the folder to write to: `HARNESS_WORK`, else the checkout's or here `.harness/`."""
+    """Return the folder to write to: `HARNESS_WORK`, else `.harness/` in the checkout or here."""
     return _named("HARNESS_WORK") or (_entered(_current()) or _current()) / ".harness"
 
 
@@ -73,7 +73,7 @@ def store_dir() -> Path:
 
 
 def replies_dir() -> Path:
-    """Return the folder of endpoints' kept replies, and the ledger of what they cost."""
+    """Return the folder of cached replies from endpoints, and the ledger of what they cost."""
     return work_dir() / "replies"
 
 

@@ -34,7 +34,7 @@ UNBOUNDED_WIDTH = 160
 """Text width if stdout is not a terminal and `COLUMNS` is unset."""
 
 LINE_EVERY_S = 5.0
-"""Least time between two lines of progress off a terminal, in seconds."""
+"""Minimum seconds between two lines of progress that is not shown on a terminal."""
 
 
 # Options.
@@ -60,7 +60,7 @@ def complete_profile(incomplete: str) -> list[str]:
 
 
 def _completed(incomplete: str, declared: Callable[[], Iterable[str]]) -> list[str]:
-    """Return the names that begin so; none while a plug-in or a declaration is wrong."""
+    """Return the names with a prefix, or none if a plug-in or a declaration is broken."""
     from harness.extensions import load_plugins
 
     try:
@@ -73,7 +73,7 @@ def _completed(incomplete: str, declared: Callable[[], Iterable[str]]) -> list[s
 def option(
     flag: str, metavar: str | None, says: str, *, default: str | bool = True, **more: Any
 ) -> Any:
-    """Return an option; `default` is how its help describes the default."""
+    """Return an option; `default` is what its help shows as the default."""
     return typer.Option(flag, metavar=metavar, help=says, show_default=default, **more)
 
 
@@ -172,12 +172,12 @@ def emit(found: Any, as_json: bool, text: Callable[[Any], Iterable[Any]]) -> Non
 def print_all(parts: Iterable[Any], out: Console | None = None) -> None:
     out = out or console()
     for part in parts:
-        # A console forgets that a bare text is not to be wrapped.
+        # Console.print ignores the `no_wrap` of a bare Text.
         out.print(part, crop=False, soft_wrap=bool(getattr(part, "no_wrap", False)))
 
 
 class Verbs(TyperGroup):
-    """A group of verbs, whose help says all of what each one does."""
+    """A command group whose help does not truncate the descriptions of its commands."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         commands: list[Any] = [self.get_command(ctx, name) for name in self.list_commands(ctx)]
@@ -218,10 +218,7 @@ def console(*, stderr: bool = False) -> Console:
 
 @contextmanager
 def watching(out: Console | None = None) -> Iterator[Callable[[str], None]]:
-    """Yield a function that shows how far something has come, by default on stderr.
-
-    It is redrawn on a terminal, and elsewhere a line every few seconds.
-    """
+    """Yield a function that shows progress, redrawn on a terminal, else every few seconds."""
     from rich.live import Live
     from rich.text import Text
 
@@ -272,7 +269,7 @@ def print_json(value: Any, answer: Answer | None = None) -> None:
 
 @contextmanager
 def failure_as_json(as_json: bool, said: Callable[[str], Any]) -> Iterator[None]:
-    """With `--json`, print what `said` makes of an error, and exit with the error's code."""
+    """With `--json`, print an error as `said` formats it, and exit with the error's code."""
     try:
         yield
     except HarnessError as error:
@@ -287,7 +284,7 @@ def text_table(
 ) -> Table:
     """Return a text table in which sentences wrap but identifiers do not.
 
-    `right` has the right-aligned columns, counted from 0.
+    `right` lists the right-aligned columns, counted from 0.
     """
     from rich import box
     from rich.table import Table

@@ -155,7 +155,7 @@ def engine_of(
 
 
 class Turn(NamedTuple):
-    """Consecutive stages with the same loaded, or None if they need nothing."""
+    """Consecutive stages that need the same thing loaded; `role` is None if they need nothing."""
 
     role: str | None
     stages: list[Stage]
@@ -165,8 +165,8 @@ class Turn(NamedTuple):
 class Turns:
     """Which servers or models use this machine's GPUs at which stage.
 
-    Stages run in turns, each with what it needs loaded. On one GPU a turn is all stages answered by
-    the same policy, with one server; on several, all stages in which policies answer.
+    Stages run in turns, each with what it needs loaded. On one GPU, a turn is the stages that one
+    policy's server answers; on several, all stages in which policies answer.
     """
 
     profile: Profile
@@ -192,8 +192,8 @@ class Turns:
     def order(self, stages: Sequence[Stage]) -> list[Turn]:
         """Order stages, inputs first, so that what is loaded changes rarely.
 
-        What is loaded next is for the ready stage with the longest chain, so a run's judgments
-        wait.
+        What the ready stage with the longest remaining chain needs is loaded next, so a run's
+        judgments wait.
         """
         plan = Plan(stages)
         schedule = Schedule(plan, stages, lambda stage: 1.0)

@@ -65,7 +65,7 @@ def load_tables(dirs: Sequence[Path] | None = None, more: Path | None = None) ->
             *repeated(_ids(document, "columns", table.columns)),
             *repeated(_ids(document, "rows", table.rows)),
         ]
-        # With a duplicate name, any further problems would only follow from it.
+        # Any further problems would only be consequences of a duplicate name.
         problems += twins or _references(document, table)
         if not twins:
             declared.append((document, table))
@@ -158,7 +158,7 @@ def _shipped_profiles() -> list[str]:
 def _named_by(
     document: Document, place: Loc, claim: Claim, studied: Sequence[str]
 ) -> Iterator[Problem]:
-    """Yield the profiles and the reward models that a claim names and that are not there."""
+    """Yield problems with the profiles and the reward models that a claim names."""
     for i, mark in enumerate(claim.marks):
         for name in mark.at:
             where = (*place, "marks", i, "at")
@@ -447,7 +447,7 @@ def named_table(name: str) -> tuple[Table, Mapping[str, Table]]:
 
 
 def _find(what: str, declared: Mapping[str, Found], name: str) -> Found:
-    """Return what is declared; of a name that is not, say if `NAME.yaml` is in this folder."""
+    """Find a declaration; for an unknown name, suggest `NAME.yaml` if this folder has it."""
     if name not in declared and os.path.isfile(f"{name}.yaml"):
         raise UserError(f"there is no {what} `{name}`; did you mean the file `{name}.yaml`?")
     return find(what, declared, name)

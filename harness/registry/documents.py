@@ -143,7 +143,7 @@ class Document:
         return yaml.compose(self.text, Loader=_Reader)
 
     def written(self, loc: Loc) -> Any:
-        """Return the node of a key or list item as in the data, or None if it is not written."""
+        """Return the YAML node of a key or list item, or None if the file does not contain it."""
         written, node = None, self._root
         for part in loc:
             if isinstance(node, yaml.SequenceNode):
@@ -339,7 +339,7 @@ def problems_of(
     for item in error.errors(include_url=False):
         loc = tuple(item["loc"])
         places = [(*prefix, *loc) for prefix in prefixes]
-        # A model-level check or a missing key is written nowhere: use the first prefix.
+        # A failed model-level check or a missing key is not in the file: use the first prefix.
         place = next((p for p in places if loc and document.written(p) is not None), places[0])
         problems.append(document.wrong(place, _message(item, model, loc)))
     return problems

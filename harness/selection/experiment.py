@@ -158,9 +158,9 @@ class Experiment(Request):
 
         Of a group, every table that was run is published; a refused one does not stop the others.
         With `allow_fewer`, so are incomplete reports, and ones with less than is published. With
-        `published`, a figure's published numbers are drawn and worded again, not the store's, and a
-        table's stand beside the controls as they are now. With `add`, a table's seeds or rows are
-        added to those that are published.
+        `published`, the published numbers are rendered again instead of the store's, a table's
+        beside the controls as they are now. With `add`, a table's seeds or rows are added to those
+        that are published.
         """
         if add and (self.is_group or self.figure is not None):
             raise UserError("seeds and rows can be added to a single table only")
@@ -185,7 +185,7 @@ class Experiment(Request):
         return reports
 
     def _renewed(self, folder: Path) -> Results:
-        """Return the published results in a folder beside the published controls of today."""
+        """Return the published results in a folder, beside the controls that are published now."""
         known = KnownControls(self.profile, None, folder.parents[1])
         return published_results(self.tables[0], folder, known, renewed=True)
 

@@ -62,16 +62,16 @@ class ServedRun:
         try:
             with Servers(self.serving, self.logs, _folder, tell) as servers:
                 for turn in self.turns.order(stages):
-                    self._take(turn, servers)
+                    self._run_turn(turn, servers)
         except (KeyboardInterrupt, Interrupted):
             raise Interrupted.after(self.outcome, len(stages)) from None
         return self.outcome
 
-    def _take(self, turn: Turn, servers: Servers) -> None:
+    def _run_turn(self, turn: Turn, servers: Servers) -> None:
         """Compute the stages of a turn, skipping those that depend on a failed one."""
         ready: list[Stage] = []
         for stage in turn.stages:
-            if (why := self._kept_from(stage)) is None:
+            if (why := self._skip_reason(stage)) is None:
                 ready.append(stage)
             else:
                 self._observe(StageSkipped(stage, why))
@@ -79,11 +79,11 @@ class ServedRun:
             if not ready:
                 return
             # Failures are reported only once the turn will not be run again.
-            kept_back: list[Event] = []
+            deferred: list[Event] = []
 
-            def observe(event: Event, kept_back: list[Event] = kept_back) -> None:
+            def observe(event: Event, deferred: list[Event] = deferred) -> None:
                 if isinstance(event, StageFailed | StageSkipped):
-                    kept_back.append(event)
+                    deferred.append(event)
                 else:
                     self._observe(event)
 
@@ -101,14 +101,14 @@ class ServedRun:
                 ready = [stage for stage in ready if stage not in self.outcome.finished]
                 if attempt < _ATTEMPTS:
                     continue
-                kept_back = [StageFailed(stage, str(error)) for stage in ready]
+                deferred = [StageFailed(stage, str(error)) for stage in ready]
                 for stage in ready:
                     self.store.record_failure(stage, str(error), "")
-            for event in kept_back:
+            for event in deferred:
                 self._observe(event)
             return
 
-    def _kept_from(self, stage: Stage) -> str | None:
+    def _skip_reason(self, stage: Stage) -> str | None:
         """Return why a stage is skipped, or None if it is not."""
         if self.outcome.disk_full:
             return DISK_FULL
@@ -122,7 +122,7 @@ class ServedRun:
 
     @contextmanager
     def _served(self, turn: Turn, servers: Servers) -> Iterator[None]:
-        """Keep exactly what a turn needs loaded for the duration of the block."""
+        """Keep loaded exactly what a turn needs, for the duration of the block."""
         first = turn.stages[0]
         roles = self.turns.roles(first)
         if turn.role is None:

@@ -36,7 +36,7 @@ def summary(store: Store) -> dict[str, Any]:
 
 
 def tracker_of(store: Store, warn: Say, watch: Say = ignore) -> Tracker:
-    """Return a store's tracker; `warn` is called if MLflow is unavailable, `watch` as it writes."""
+    """Return a store's tracker; it calls `warn` if MLflow is unavailable, `watch` as it writes."""
     return Tracker(Mlflow(work_dir(), warn, watch=watch), store)
 
 
@@ -49,7 +49,7 @@ def states_after(request: Request, tables: Iterable[Results]) -> list[TableState
 
 
 def trained_run(asked: str, name: str, profile: Profile, seed: int, store: Store) -> Run:
-    """Return the run behind a row of a table, given by the row's or the run's id."""
+    """Return the run behind a row of a table, found by the row's or the run's id."""
     (table, _) = named_table(asked)
     row = next((row for row in table.rows if name in {row.id, *table.recipes(row)}), None)
     row = table.row(name) if row is None else row

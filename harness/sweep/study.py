@@ -1,4 +1,4 @@
-"""Optuna's side of a sweep: the stored study, its points, and what they tell.
+"""Optuna's side of a sweep: the stored study, its points and its trials.
 
 A study is in a file of the work folder, which optuna-dashboard opens. Its name contains a digest of
 everything that decides what a trial is worth, so that other settings make another study.
@@ -60,9 +60,9 @@ def study_name(sweep: Sweep, profile: Profile) -> str:
 
 
 def open_study(sweep: Sweep, name: str, target: int) -> optuna.Study:
-    """Return a study, new or resumed, with the points queued that it is to try for its target.
+    """Create or resume a study, and queue the points that it must try to reach its target.
 
-    Those are the declared ones, and those of unfinished and of failed trials.
+    These are the declared ones, and those of unfinished and failed trials.
     """
     study = optuna.create_study(
         storage=_storage(storage_file(sweep.name)),
@@ -96,7 +96,7 @@ def declared_points(sweep: Sweep) -> list[dict[str, Scalar]]:
 
 
 def trials_left(study: optuna.Study, target: int) -> int:
-    """Return how many trials are still to run: up to the target, and those that failed again."""
+    """Return how many trials are left: those up to the target, and retries of failed ones."""
     waiting = study.get_trials(states=(TrialState.WAITING,))
     retries = sum(bool(trial.user_attrs.get(Note.RETRY)) for trial in waiting)
     return max(0, target - len(trials_of(study))) + retries
@@ -150,7 +150,7 @@ def point_of(trial: FrozenTrial | optuna.Trial) -> dict[str, Scalar]:
 
 
 def ended_trials(study: optuna.Study | None) -> list[FrozenTrial]:
-    """Return the trials that came to an end of their own."""
+    """Return the trials that ended by themselves, not because their command did."""
     known = [] if study is None else study.get_trials(deepcopy=False)
     return [trial for trial in known if trial.state.is_finished() and not _was_stopped(trial)]
 

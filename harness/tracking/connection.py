@@ -41,7 +41,7 @@ _QUIET = {
 }
 
 DEADLINE = 6
-"""Deadline of everything asked of a server for one record, in timeouts of one request."""
+"""Time limit of all requests for one record, in multiples of a single request's timeout."""
 
 _LATER = "Ctrl-C stops, and the same command writes the rest"
 
@@ -51,7 +51,7 @@ class DatabaseLocked(TrackingError):
 
 
 class _Overdue(BaseException):
-    """The deadline has passed; no handler of `Exception` in a library takes it for a retry."""
+    """The deadline has passed; not an `Exception`, which a library might catch and retry."""
 
 
 class Mlflow:
@@ -123,9 +123,9 @@ class Mlflow:
 
     @contextmanager
     def deadline(self) -> Iterator[None]:
-        """Raise `_Overdue` in the block when a server takes too long; a database takes its time.
+        """Raise `_Overdue` in the block when a server takes too long; a SQLite database never does.
 
-        Only in the main thread, for signals.
+        It uses a signal, and so applies in the main thread only.
         """
         if self._database is not None or threading.current_thread() is not threading.main_thread():
             yield
@@ -181,7 +181,7 @@ class Mlflow:
                         if wait:
                             self._watch(f"MLflow: {number} of {len(wanted)} runs; {_LATER}")
                 return Counter(changes.values())
-            except DatabaseLocked:  # what is complete by now will be found unchanged
+            except DatabaseLocked:  # the next attempt skips what was written completely
                 if not wait:
                     raise
                 self._watch(f"MLflow: another program has locked {self._database}; {_LATER}")
@@ -239,7 +239,7 @@ def artifacts_path(database: Path) -> Path:
 
 
 def _why(error: BaseException) -> BaseException:
-    """Return the system's error behind one, which libraries wrap in longer words, else that one."""
+    """Return the OS error behind an error that libraries have wrapped, or the error itself."""
     found, before = error, error.__cause__ or error.__context__
     while before is not None:
         found = before if isinstance(before, OSError) else found

@@ -1,7 +1,7 @@
 """The tracker: what the rest of the harness uses of MLflow.
 
-While stages run, the runs that a finished stage trains or judges are written every few seconds, as
-best it can; `finish` adds what it missed.
+While stages run, it writes every few seconds the runs that finished stages train or judge, as best
+it can; `finish` adds what that missed.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Tracker:
                 self._runs.setdefault(stage.fingerprint, []).append(of)
 
     def observe(self, event: Event) -> None:
-        """Note which runs a stage has changed, and write them if the last time was a while ago."""
+        """Note which runs a stage changed, and write them if the last write was a while ago."""
         if isinstance(event, StageFinished):
             runs = self._runs.get(event.stage.fingerprint, ())
             self._changed |= {of.identity: of for of in runs}
