@@ -71,6 +71,12 @@ class Measured(Strict):
         """The sign that the claim predicts for the shown margins."""
         return -1 if getattr(self, "op", None) in ("<", "decreasing") else 1
 
+    @property
+    def upper(self) -> Place:
+        """The cell claimed to be above, or not below, all others."""
+        highest = self.shown[-1 if self.sign > 0 else 0]
+        return next(place for weight, place in highest.terms if weight == self.sign)
+
 
 class Compare(Measured):
     """One row against another: above, below, not below, or equal within a margin."""
@@ -95,13 +101,6 @@ class Compare(Measured):
             raise ValueError("`within` needs a `tolerance`, and nothing else has one")
         return self
 
-    @property
-    def upper(self) -> Place:
-        """The cell claimed to be above, or not below."""
-        if self.sign > 0:
-            return self.left, self.column
-        return self.right, self.right_column or self.column
-
     @cached_property
     def shown(self) -> tuple[Sum, ...]:
         """The margins shown: left minus right."""
@@ -115,10 +114,6 @@ class Trend(Measured):
     rows: Annotated[tuple[str, ...], Field(min_length=2)]
     column: str
     op: Literal["increasing", "decreasing"]
-
-    @property
-    def upper(self) -> Place:
-        return self.rows[-1 if self.sign > 0 else 0], self.column
 
     @cached_property
     def shown(self) -> tuple[Sum, ...]:
@@ -137,10 +132,6 @@ class BestOf(Measured):
         if not {self.row} < {*self.among}:
             raise ValueError(f"`among` must hold `{self.row}` itself and another row")
         return self
-
-    @property
-    def upper(self) -> Place:
-        return self.row, self.column
 
     @cached_property
     def shown(self) -> tuple[Sum, ...]:

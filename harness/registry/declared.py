@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -389,11 +389,8 @@ def _problems(document: Document, found: Deviations) -> Iterator[Problem]:
                     yield document.wrong((*place, "modules"), f"there is no file `{module}`")
 
 
-GROUPS: Final[Mapping[str, str]] = {
-    "all-offline": "every table that needs no online training",
-    "all": "every table",
-}
-"""The groups, with a description of each."""
+GROUPS = ("all-offline", "all")
+"""Groups of tables: those that need no online training, and all."""
 
 
 @functools.cache
