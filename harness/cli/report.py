@@ -157,7 +157,7 @@ def print_answer(found: Reports, out: Console) -> None:
     from harness.report.render import print_parts
 
     if found.answer is not None:
-        print_parts(map(colored, found.answer.listed), out, margin=2)
+        print_parts(map(colored, found.answer.lines), out, margin=2)
         out.print()
 
 

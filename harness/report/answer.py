@@ -89,15 +89,9 @@ class Answer(Part):
 
     @property
     def lines(self) -> list[str]:
-        """The answer as text."""
-        return [*filter(None, (self.heading, self.terms)), *self.points]
-
-    @property
-    def listed(self) -> list[str]:
-        """The lines as plain text: with a hyphen before each of several comparisons."""
-        if self.finding:
-            return self.lines
-        return [self.heading, self.terms, *(f"- {it}" for it in self.points)]
+        """The answer as text, with a hyphen before each comparison."""
+        points = self.points if self.finding else [f"- {it}" for it in self.points]
+        return [*filter(None, (self.heading, self.terms)), *points]
 
 
 def answer_to(tables: Sequence[Results], verdicts: Sequence[Verdict]) -> Answer:

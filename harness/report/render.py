@@ -57,7 +57,7 @@ def _parts(results: Results, full: bool) -> Iterator[RenderableType]:
 
     answer, facts = answer_to([results], results.verdicts), dict(view.facts(results))
     yield Text(view.heading(results), style="bold")
-    yield from map(colored, answer.listed)
+    yield from map(colored, answer.lines)
     yield from block_lines(number_blocks(results, full))
     if not full:
         yield Text(f"\n{_shortly(results, facts)}", style="dim")

@@ -81,7 +81,7 @@ def test_the_answer_is_short_and_complete(answer: Answer, published: tuple[Resul
 
 
 def test_the_answer_is_the_same_on_the_readme_and_in_the_findings(answer: Answer) -> None:
-    first, terms, *others = map(escape, answer.lines)
+    first, terms, *others = map(escape, (answer.heading, answer.terms, *answer.points))
     wanted = "\n".join([f"**{first}**", "", terms, "", *(f"- {line}" for line in others)])
     for page in (project_root() / "README.md", results_dir() / "README.md"):
         assert wanted in page.read_text(encoding="utf-8")
