@@ -58,6 +58,7 @@ _BOUNDS = re.compile(r"(\d+)-(\d+)")
 class ClaimTest:
     """What decides a claim; `Verdict` describes the fields that it takes over."""
 
+    declared: Claim
     known: tuple[VerdictWord, str] | None = None
     """The verdict and its reason where no test makes one."""
     estimate: Estimate | None = None
@@ -65,11 +66,8 @@ class ClaimTest:
     about: str | None = None
     """What the estimated margin is."""
     p: float | None = None
-    adjusted: bool = False
     p_adjusted: float | None = None
     favored: bool = False
-    alike: bool = False
-    """Whether the claim is that rows are alike."""
     sought: float | None = None
     sought_as: str | None = None
     """How the size that is sought was found, or why there is none."""
@@ -96,11 +94,11 @@ class ClaimTest:
             yield ONE_SEED
             return
         assert self.estimate is not None
-        which = "adjusted " if self.adjusted else ""
+        which = "" if self.declared.primary else "adjusted "
         yield f"not significant ({which}p = {self.p_adjusted:.2g}; level {ALPHA:.2g})"
         least = f"{self.estimate.detectable:.3g}"
         shown = f"likeness within {least} would have been shown"
-        yield shown if self.alike else f"{least} would have been found"
+        yield shown if _is_within(self.declared.test) else f"{least} would have been found"
         if self.excludes is not None:
             yield f"the 95% interval, not adjusted, excludes {self.excludes}"
         if self.excludes != THE_CLAIM:
@@ -113,8 +111,9 @@ _FIRST: Sequence[VerdictWord] = ("contradicted", "not_run", "inadmissible", "inc
 THE_CLAIM, THE_SIZE = "the claim", "an effect of the paper's size"
 
 
-def judge(claim: Claim, test: ClaimTest, place: str, profile: str, scale: Scale) -> Verdict:
+def judge(test: ClaimTest, place: str, profile: str, scale: Scale) -> Verdict:
     """Return the verdict on a claim: the only place where one is made."""
+    claim = test.declared
     numbers = {name: it for name, it in vars(test).items() if name in Verdict.model_fields}
     if test.word != "inconclusive":
         numbers["excludes"] = None
@@ -149,16 +148,16 @@ def judge_all(
     corrected = holm([1.0 if p is None else p for p in p_values])
     for claim, p in zip(family, corrected, strict=True):
         test = tests[claim.id]
-        tests[claim.id] = replace(test, adjusted=True, p_adjusted=None if test.p is None else p)
+        tests[claim.id] = replace(test, p_adjusted=None if test.p is None else p)
     report = results.report
-    return [judge(it, tests[it.id], place, report.profile, report.scale) for it in claims]
+    return [judge(it, place, report.profile, report.scale) for it in tests.values()]
 
 
 def not_run(claim: Claim, reason: str) -> ClaimTest:
     """Return the test of a claim without scores: for this reason, or because none decides it."""
     if isinstance(claim.test, Qualitative):
         reason = claim.test.reason or "the claims that measure it belong to other tables"
-    return ClaimTest(("not_run", reason))
+    return ClaimTest(claim, ("not_run", reason))
 
 
 def judge_figures(
@@ -177,16 +176,16 @@ def judge_figures(
             names = getattr(claim.test, "measured_by", None) or ()
             test = not_run(claim, f"`{figure.table}` has not run")
             if names:
-                test = _measured_by({name: known.get(name, "not_run") for name in names})
-            found.append(judge(claim, test, figure.id, profile, scale))
+                test = _measured_by(claim, {name: known.get(name, "not_run") for name in names})
+            found.append(judge(test, figure.id, profile, scale))
     return found
 
 
-def _measured_by(words: Mapping[str, VerdictWord]) -> ClaimTest:
+def _measured_by(claim: Claim, words: Mapping[str, VerdictWord]) -> ClaimTest:
     """Return the test of a claim that others measure, each corrected within its own table."""
     word: VerdictWord = next((it for it in _FIRST if it in words.values()), "supported")
     said = (f"`{it}` is {word.replace('_', ' ')}" for it, word in words.items())
-    return ClaimTest((word, f"measured by other claims: {'; '.join(said)}"))
+    return ClaimTest(claim, (word, f"measured by other claims: {'; '.join(said)}"))
 
 
 def _missing(results: Results, place: Place) -> str | None:
@@ -235,11 +234,11 @@ def _tested(claim: Claim, results: Results, level: float, inadmissible: str | No
     found = (_missing(results, place) for place in places(test))
     missing = results.lacking or next(filter(None, found), None)
     if missing is not None:
-        return ClaimTest(("not_run", missing))
+        return ClaimTest(claim, ("not_run", missing))
     shown = [_sum(results, part.terms) for part in test.shown]
     if (alike := _alike(test, results, shown)) is not None:
-        return ClaimTest(("inadmissible", alike))
-    made = ClaimTest(None if inadmissible is None else ("inadmissible", inadmissible))
+        return ClaimTest(claim, ("inadmissible", alike))
+    made = ClaimTest(claim, None if inadmissible is None else ("inadmissible", inadmissible))
     if len(results.report.seeds) == 1:
         return replace(made, estimate=Estimate.of(mean_interval(shown[0])))
     margin, within = _margin(test, results), _is_within(test)
@@ -257,7 +256,6 @@ def _tested(claim: Claim, results: Results, level: float, inadmissible: str | No
         p=result.p_value,
         p_adjusted=result.p_value,
         favored=result.favored,
-        alike=within,
         sought=sought,
         sought_as=said,
         excludes=_excluded(test.sign, statements, ours, sought),
@@ -397,7 +395,7 @@ def _end(mean: float, unit: str) -> str | None:
     return "bottom" if mean <= low + near else "top" if mean >= high - near else None
 
 
-def _is_within(test: Measurable) -> bool:
+def _is_within(test: Measurable | Qualitative) -> bool:
     return isinstance(test, Compare) and test.op == "within"
 
 
