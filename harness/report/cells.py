@@ -15,7 +15,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from harness.pipeline.algorithm import Run
 from harness.pipeline.runs import TableRuns
@@ -37,12 +37,12 @@ def cells_of(table_runs: TableRuns, store: Store, scores: RunScores) -> list[Cel
         behind, benchmark = table_runs.of(run_id), benchmark_of(profile, score)
         ours = {**vars(scores.numbers(row.id, column.id)), "state": "not_available"}
         if benchmark is not None:
-            state, reason = state_of(behind, benchmark, score, measured, failures)
+            found = state_of(behind, benchmark, score, measured, failures)
             judges = dict.fromkeys(str(run.judged[benchmark].settings["judge"]) for run in behind)
             judged = (
                 trace_of(run, benchmark) for run in behind if (run_id, run.seed, score) in measured
             )
-            ours |= {"state": state, "reason": reason}
+            ours |= {"state": found.state, "reason": found.reason}
             ours |= {"judge": ", ".join(judges), "runs": tuple(judged)}
         ours |= makers(run_id)
         cells.append(declared_cell(table, profile, table_runs.seeds, row, column, **ours))
@@ -64,6 +64,14 @@ def measured_cell(cell: Cell, scores: RunScores) -> Cell:
     return cell.model_copy(update={**vars(numbers), **said})
 
 
+class Availability(NamedTuple):
+    """Availability of data: a cell's state, the seeds done, and why others are missing."""
+
+    state: State
+    done: int
+    reason: str | None = None
+
+
 class Failures:
     """The recorded failures of stages, each looked for once."""
 
@@ -71,19 +79,20 @@ class Failures:
         self._store = store
         self.behind = cache(self._behind)
 
-    def state(self, needed: Sequence[Sequence[Stage]]) -> tuple[State, int]:
-        """Return the state of numbers that need each seed's stages, and how many seeds are done."""
+    def state(self, needed: Sequence[Sequence[Stage]]) -> Availability:
+        """Return the state of numbers that need each seed's stages."""
         if not all(needed):
-            return "not_available", 0
+            return Availability("not_available", 0)
         missing = [
             [s for s in stages if self._store.status(s.fingerprint) != "done"] for stages in needed
         ]
         done = missing.count([])
         if done == len(needed):
-            return "ok", done
-        if any(self.behind(stage) for stages in missing for stage in stages):
-            return "failed", done
-        return ("partial" if done else "not_run"), done
+            return Availability("ok", done)
+        reasons = map(self.behind, itertools.chain.from_iterable(missing))
+        if (why := next(filter(None, reasons), None)) is not None:
+            return Availability("failed", done, why)
+        return Availability("partial" if done else "not_run", done)
 
     def without(self, judge: Stage, score: str) -> tuple[State, str | None]:
         """Return the state of a score that a judge has not given, and the reason if known."""
@@ -134,15 +143,16 @@ def declared_cell(
 
 def state_of(
     runs: Sequence[Run], benchmark: str, score: str, measured: Measured, failures: Failures
-) -> tuple[State, str | None]:
-    """Return the state of a benchmark's score over runs, one per seed, and the reason if known."""
+) -> Availability:
+    """Return the state of a benchmark's score over runs, one per seed."""
     missing = [run for run in runs if (run.run_id, run.seed, score) not in measured]
+    done = len(runs) - len(missing)
     if not missing:
-        return "ok", None
+        return Availability("ok", done)
     lacking = [failures.without(run.judged[benchmark], score) for run in missing]
     for state, why in lacking:
         if state == "failed":
-            return state, why
+            return Availability(state, done, why)
     if all(state == "not_available" for state, _ in lacking):
-        return lacking[0]
-    return ("not_run" if len(missing) == len(runs) else "partial"), None
+        return Availability("not_available", done, lacking[0][1])
+    return Availability("partial" if done else "not_run", done)

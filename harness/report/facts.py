@@ -131,7 +131,7 @@ def facts_of(runs: TableRuns, store: Store) -> list[RowFacts]:
     for row in runs.rows:
         for run_id in dict.fromkeys(row.run_id(column) for column in runs.table.columns):
             own = runs.of(run_id)
-            state, done = failures.state([made_by(run) for run in own])
+            state, done, _ = failures.state([made_by(run) for run in own])
             whole = own if state in ("ok", "not_available") else ()
             values = _means([_numbers(run, runs, store, answered, mask) for run in whole])
             found.append(RowFacts(row=row.id, run=run_id, state=state, done=done, values=values))

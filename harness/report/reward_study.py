@@ -55,7 +55,7 @@ def study_of(runs: TableRuns, store: Store, measured: Measured) -> Study | None:
         if (role := study.roles.get(row.id)) is None or row.baseline is None:
             continue
         run, baseline = row.run_id(column), table.row(row.baseline).run_id(column)
-        state, done = failures.state([
+        state, done, _ = failures.state([
             [study.held_out[role], study.best_of_n[role, seed],
              *(runs.runs[name, seed].judged[benchmark] for name in (run, baseline))]
             for seed in runs.seeds

@@ -11,7 +11,8 @@ from hypothesis.extra import numpy as hnp
 from harness.eva.informativeness import informativeness
 from harness.registry.declared import load_tables
 from harness.registry.figures import CorrelationFigure, DensitiesFigure, TopicsFigure, load_figures
-from harness.report.figures.data import Found, PromptData
+from harness.report.cells import Availability
+from harness.report.figures.data import PromptData
 from harness.report.figures.drawing import variance_bounds
 from harness.report.figures.points import (
     ALL,
@@ -49,7 +50,7 @@ def data(*seeds: list[list[float]], topics: tuple[str, ...] = (), asked: int = 0
     }
     count = asked or len(seeds)
     state = "ok" if count == len(seeds) else "partial"
-    found = (Found(state, len(seeds)),)  # type: ignore[arg-type]
+    found = (Availability(state, len(seeds)),)  # type: ignore[arg-type]
     return PromptData(
         seeds=tuple(range(count)), topics=tuple(dict.fromkeys(topics)), found=found, rows=rows
     )

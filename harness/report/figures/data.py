@@ -16,8 +16,7 @@ from pydantic import Field
 
 from harness.pipeline.runs import FigureRuns, topics_stage
 from harness.registry.figures import RewardsFigure, SharesFigure, TopicsFigure
-from harness.report.cells import Failures
-from harness.report.model import State
+from harness.report.cells import Availability, Failures
 from harness.report.publication import ByStep
 from harness.report.scores import Measured, read_score_file, write_columns, write_scores
 from harness.runtime import Stage, Store
@@ -27,14 +26,6 @@ from harness.worlds.lookup import world_of
 from harness.worlds.stage_io import read_rows
 
 Floats = NDArray[np.float64]
-
-
-class Found(NamedTuple):
-    """Availability of data: a cell's state, the seeds done, and why others are missing."""
-
-    state: State
-    done: int
-    reason: str | None = None
 
 
 class ScoreData(Strict):
@@ -84,7 +75,7 @@ class PromptData(Strict):
     topics: tuple[str, ...] = ()
     """All topics, in order; empty if not needed or unknown."""
     iterations: int = 1
-    found: tuple[Found, ...] = Field(default=(Found("not_run", 0),), exclude=True)
+    found: tuple[Availability, ...] = Field(default=(Availability("not_run", 0),), exclude=True)
     """For each iteration, whether the prompts of every seed are available."""
     rows: dict[tuple[int, int], Any] = Field(default_factory=dict, exclude=True)
     """The rows of the available prompts, by iteration shown (from 1) and seed."""
@@ -115,7 +106,7 @@ class PromptData(Strict):
         for row in read_rows(path, *self._columns):
             rows.setdefault((row.pop("iteration", 1), row.pop("seed")), []).append(row)
         done = [sum(i == number for i, _ in rows) for number in range(1, self.iterations + 1)]
-        found = tuple(Found("ok" if n == len(self.seeds) else "not_run", n) for n in done)
+        found = tuple(Availability("ok" if n == len(self.seeds) else "not_run", n) for n in done)
         return self.model_copy(update={"rows": rows, "found": found})
 
 
@@ -133,14 +124,14 @@ def stored_prompts(runs: FigureRuns, store: Store) -> PromptData:
             lacking = f"`{runs.profile.name}` has no scorer that sorts prompts by topic"
     empty = PromptData(file="topics.parquet" if shares else "rewards.parquet", seeds=runs.seeds)
     if lacking is not None:
-        return empty.model_copy(update={"found": (Found("not_available", 0, lacking),)})
+        return empty.model_copy(update={"found": (Availability("not_available", 0, lacking),)})
     run_id = runs.places[figure.row][1].run
     assert run_id is not None
     of_seeds = {seed: runs.runs[run_id, seed] for seed in runs.seeds}
     numbers = range(1, len(of_seeds[runs.seeds[0]].iterations) + 1)
     if isinstance(figure, RewardsFigure):
         numbers = range(figure.iteration, figure.iteration + 1)
-    rows, stages, found = {}, ByStep(), []
+    rows, stages, found, failures = {}, ByStep(), [], Failures(store)
     for shown, number in enumerate(numbers, start=1):
         waited: list[Stage] = []
         for seed, run in of_seeds.items():
@@ -158,9 +149,7 @@ def stored_prompts(runs: FigureRuns, store: Store) -> PromptData:
                 rows[shown, seed] = _rows(stage, told, store)
                 place = stages.setdefault(run.name, {})
                 place[f"{stage.kind} {number}"] = stage.fingerprint
-        failures = Failures(store)
-        reasons = [why for stage in waited if (why := failures.behind(stage)) is not None]
-        found.append(Found(*failures.state([[stage] for stage in waited]), *reasons[:1]))
+        found.append(failures.state([[stage] for stage in waited]))
     seen = {row.get("topic") for own in rows.values() for row in own}
     known = () if topics is None else (*topics.names, *([NO_TOPIC] if NO_TOPIC in seen else []))
     update = {"topics": known, "iterations": len(found), "found": tuple(found)}

@@ -27,8 +27,8 @@ from harness.registry.figures import (
     TopicsFigure,
 )
 from harness.registry.profile import benchmark_of
-from harness.report.cells import Failures, state_of
-from harness.report.figures.data import Floats, Found, PromptData, ScoreData, SeedPrompts
+from harness.report.cells import Availability, Failures, state_of
+from harness.report.figures.data import Floats, PromptData, ScoreData, SeedPrompts
 from harness.report.model import State
 from harness.report.publication import ByStep
 from harness.report.scores import Measured, RunScores, read_wanted
@@ -201,19 +201,19 @@ def _by_category(measured: Measured, categories: Mapping[str, str]) -> Measured:
 
 def _found(
     ref: str, point: Point, runs: FigureRuns, measured: Measured, failures: Failures
-) -> Found:
+) -> Availability:
     score = point.score.partition("/")[0]
     benchmark = benchmark_of(runs.profile, score)
     if ref in runs.lacking:
-        return Found("not_available", 0, f"{ref}: {runs.lacking[ref]}")
+        return Availability("not_available", 0, f"{ref}: {runs.lacking[ref]}")
     if benchmark is None:
-        return Found("not_available", 0, f"`{runs.profile.name}` has no score `{score}`")
-    states: list[Found] = []
-    for run_id in filter(None, (point.run, point.baseline)):
-        behind = [runs.runs[run_id, seed] for seed in runs.seeds]
-        state, why = state_of(behind, benchmark, point.score, measured, failures)
-        done = sum((run_id, seed, point.score) in measured for seed in runs.seeds)
-        states.append(Found(state, done, why))
+        return Availability("not_available", 0, f"`{runs.profile.name}` has no score `{score}`")
+    every = (
+        [runs.runs[run_id, seed] for seed in runs.seeds]
+        for run_id in (point.run, point.baseline)
+        if run_id is not None
+    )
+    states = (state_of(own, benchmark, point.score, measured, failures) for own in every)
     # A gain is only as complete as the less complete of its two runs.
     return min(states, key=lambda found: (found.state != "failed", found.done))
 
