@@ -16,7 +16,6 @@ from harness.registry.profile import table_at
 from harness.report.build import beside_controls, published_tables
 from harness.report.controls import KnownControls
 from harness.report.figures.published import FIGURE
-from harness.report.kinds import KINDS
 from harness.report.model import Count, Report
 from harness.report.page.pictures import published_pictures
 from harness.report.publication import (
@@ -26,6 +25,7 @@ from harness.report.publication import (
     REPORT,
     Index,
     IndexEntry,
+    Publication,
     archived_entry,
     changed_place,
     files_below,
@@ -42,6 +42,9 @@ from harness.worlds.freeze import freeze_of
 
 FINDINGS = "README.md"
 """The page on all that is published, in the results folder."""
+
+KINDS: Mapping[str, Publication[Any]] = {kind.name: kind for kind in (TABLE, FIGURE, SWEEP)}
+"""The kinds of publication whose numbers this version recomputes, by name."""
 
 
 class Verified(Strict):
@@ -164,7 +167,7 @@ def verify_freeze(origins: Mapping[str, Any]) -> None:
 
 
 def _verified(results_dir: Path, place: str, entry: IndexEntry) -> Any:
-    """Return the report of one index entry after checking it; None if it is archived."""
+    """Check one index entry and return its report, or None if it is archived."""
     folder, kind = results_dir / place, KINDS.get(entry.kind)
     restore = "restore both from version control or publish it again"
     if kind is None and entry.kind != ARCHIVED:

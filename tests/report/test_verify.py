@@ -14,7 +14,6 @@ from harness.project import results_dir
 from harness.registry.declared import all_tables
 from harness.report import verify as verification
 from harness.report.build import summarise
-from harness.report.kinds import KINDS
 from harness.report.model import Report
 from harness.report.publication import (
     ARCHIVED,
@@ -28,6 +27,7 @@ from harness.report.publish import TABLE
 from harness.report.scores import RunScores
 from harness.report.verify import (
     FINDINGS,
+    KINDS,
     findings,
     verify,
     verify_controls,

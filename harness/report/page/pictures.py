@@ -1,4 +1,4 @@
-"""The pictures on the page: drawn anew from a store, or as they are published."""
+"""The figures on a page: drawn anew from a store, or as they are published."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from harness.pipeline.runs import plan_figure
-from harness.registry.declared import all_figures, all_tables, natural
+from harness.registry.declared import all_tables, natural
 from harness.registry.figures import Figure
 from harness.report.figures.drawing import figure_picture
+from harness.report.figures.published import FIGURE
 from harness.report.figures.report import assemble_figure
-from harness.report.kinds import KINDS
 from harness.report.plots import Picture
-from harness.report.publication import ARCHIVED, read_index
-from harness.report.publish import TABLE
+from harness.report.publication import read_index
 from harness.report.results import Results
 from harness.runtime import Store
 
@@ -41,21 +40,13 @@ def drawn_figures(
 
 
 def published_pictures(profile_results: Path, tables: Collection[str]) -> Iterator[Picture]:
-    """Yield a profile's published pictures that belong to no table.
-
-    A figure's needs the tables that its rows are from; other pictures need all published tables.
-    """
-    folders = {
-        profile_results / name: KINDS[entry.kind]
-        for place, entry in read_index(profile_results.parent).items()
-        for profile, _, name in [place.partition("/")]
-        if profile == profile_results.name and "/" not in name and entry.kind != ARCHIVED
-    }
-    published = {folder.name for folder, kind in folders.items() if kind is TABLE}
-    figures = all_figures()
-    for folder in sorted(folders, key=lambda path: natural(path.name)):
-        kind, needed = folders[folder], published
-        if folder.name in figures:
-            needed = {row.partition("/")[0] for row in figures[folder.name].rows}
-        if kind is not TABLE and needed <= {*tables}:
-            yield from (it.published(folder) for it in kind.pictures(kind.read(folder)))
+    """Yield a profile's published figures that need no other tables than these."""
+    index, profile = read_index(profile_results.parent), profile_results.name
+    published = [place for place, entry in index.items() if entry.kind == FIGURE.name]
+    for place in sorted(published, key=natural):
+        folder = profile_results.parent / place
+        if folder.parent.name != profile:
+            continue
+        report = FIGURE.read(folder)
+        if {row.partition("/")[0] for row in report.figure.rows} <= {*tables}:
+            yield figure_picture(report).published(folder)
