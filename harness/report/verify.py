@@ -15,9 +15,8 @@ from harness.registry.declared import CONTROLS, all_profiles, all_tables
 from harness.registry.profile import table_at
 from harness.report.build import beside_controls, published_tables
 from harness.report.controls import KnownControls
-from harness.report.figures.published import FIGURE
+from harness.report.figures.published import FIGURE, published_pictures
 from harness.report.model import Count, Report
-from harness.report.page.pictures import published_pictures
 from harness.report.publication import (
     ARCHIVED,
     DIGESTS,

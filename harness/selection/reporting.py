@@ -31,12 +31,16 @@ from harness.report.answer import Answer, answer_to
 from harness.report.build import published_tables, results_of, stored_results
 from harness.report.claims import all_verdicts, judged_by
 from harness.report.controls import KnownControls
-from harness.report.figures.published import figure_markdown, print_figure
+from harness.report.figures.published import (
+    drawn_figures,
+    figure_markdown,
+    print_figure,
+    published_pictures,
+)
 from harness.report.figures.report import FigureReport, assemble_figure
 from harness.report.json_text import json_text
 from harness.report.model import Verdict
 from harness.report.page.page import as_html
-from harness.report.page.pictures import drawn_figures, published_pictures
 from harness.report.plots import Picture
 from harness.report.results import Results
 from harness.report.view import row_names

@@ -18,14 +18,15 @@ from harness.report.build import results_of
 from harness.report.controls import KnownControls
 from harness.report.figures.published import (
     FIGURE,
+    drawn_figures,
     figure_extent,
     figure_markdown,
     print_figure,
     publish_figure,
+    published_pictures,
 )
 from harness.report.figures.report import FigureReport
 from harness.report.page.page import as_html
-from harness.report.page.pictures import drawn_figures, published_pictures
 from harness.report.plots import Picture, Target
 from harness.report.publication import Refused
 from harness.report.verify import verify

@@ -28,6 +28,7 @@ from harness.pipeline.runs import TableRuns
 from harness.project import results_dir
 from harness.registry.claims import Compare
 from harness.report.answer import finding
+from harness.report.figures.published import published_pictures
 from harness.report.model import Estimate
 from harness.report.page.examples import Examples, examples_of
 from harness.report.page.page import (
@@ -41,7 +42,6 @@ from harness.report.page.page import (
     run_block,
     truncated,
 )
-from harness.report.page.pictures import published_pictures
 from harness.runtime import Store
 
 CLAIMED = DECLARATION | {"claims": [CLAIM | {"paper_margin": "+8.5"}]}

@@ -19,8 +19,8 @@ from harness.report.answer import Answer, answer_to
 from harness.report.build import published_results, published_tables
 from harness.report.claims import all_verdicts
 from harness.report.controls import KnownControls
+from harness.report.figures.published import published_pictures
 from harness.report.page.page import as_html, run_block
-from harness.report.page.pictures import published_pictures
 from harness.report.publication import read_index, read_published
 from harness.report.render import as_markdown
 from harness.report.results import Results
