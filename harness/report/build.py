@@ -79,15 +79,15 @@ def results_on(
     origin: Origin,
     read_facts: Callable[[], Sequence[RowFacts]],
 ) -> Results:
-    """Return results on runs from what was measured of them."""
+    """Assemble the results of runs from their scores, cells and provenance."""
     table, profile, store, measured = runs.table, runs.profile, known.store, scores.measured
     assert store is not None
     absent = lacking_rows(table, profile)
-    # Of the table of controls, its own scores decide; of others, those of the store or published.
+    # The table of controls is judged by its own scores, other tables by known controls.
     controls = (
         checked_runs(table, profile, seeds_asked(cells), measured, absent, known.accuracies)
         if table.controls
-        else known.beside(cells)
+        else known.applying_to(cells)
     )
     report = Report(
         **_declared(table, profile, runs.seeds, runs.rows),
@@ -118,21 +118,21 @@ def _calibrations(profile: Profile, origin: Origin) -> dict[str, Calibration | N
 
 
 def _results(table: Table, known: KnownControls, report: Report, **more: Any) -> Results:
-    """Return results whose claims are judged if the controls admit it.
+    """Return results whose claims are judged subject to the controls.
 
-    Verdicts read this report, which lacks the rows that `with_all_rows` adds without numbers.
+    Verdicts read this report, without the rows that `with_all_rows` adds later.
     """
 
-    def judged(claims: Sequence[Claim], place: str) -> Sequence[Verdict]:
-        controls = known.beside(report.cells)
-        return judge_all(found, claims, place, inadmissible_claims(table, claims, controls))
+    def judge(claims: Sequence[Claim], place: str) -> Sequence[Verdict]:
+        controls = known.applying_to(report.cells)
+        return judge_all(results, claims, place, inadmissible_claims(table, claims, controls))
 
-    found = Results(table, known.profile, report, judged, **more)
-    return found
+    results = Results(table, known.profile, report, judge, **more)
+    return results
 
 
 def results_of(table: Table, seeds: Sequence[int], known: KnownControls) -> Results:
-    """Return what a store has of a table, with all its rows, whether or not it can run."""
+    """Return a table's results from a store, with all rows, even those that cannot run."""
     runs, lacking = runnable(table, known.profile, seeds)
     if runs is None:
         return without_runs(table, known, lacking[table.rows[0].id], lacking)
@@ -142,7 +142,7 @@ def results_of(table: Table, seeds: Sequence[int], known: KnownControls) -> Resu
 def published_tables(
     tables: Iterable[Table], profile: Profile, results_dir: Path
 ) -> tuple[Results, ...]:
-    """Return what is published of tables, with all their rows."""
+    """Return the published results of tables, with all rows."""
     known, found = KnownControls(profile, None, results_dir), []
     for table in tables:
         folder = results_dir / profile.name / table.id
@@ -157,12 +157,11 @@ def published_tables(
 def published_results(
     table: Table, folder: Path, known: KnownControls, *, renewed: bool = False
 ) -> Results:
-    """Return what a folder has of a table, worded as it is declared now.
+    """Return a published table with its current wording.
 
-    It stands beside the controls that it was published with or, if `renewed`, the known ones, and
-    then also gives the sources of settings as declared now.
+    Controls and the sources of settings are as published or, if `renewed`, the current ones.
 
-    Raises `HarnessError` if it has other rows or columns than the table has now.
+    Raises `HarnessError` if the table's rows or columns have changed since.
     """
     report, measured = read_published(folder)
     shown, known_rows = {row.id for row in report.rows}, {row.id for row in table.rows}
@@ -171,7 +170,7 @@ def published_results(
         raise HarnessError(f"{folder} has other rows or columns; publish the table again")
     report = as_declared(report, table, known.profile)
     if renewed:
-        report = _sourced(beside_controls(report, table, known), table, known.profile)
+        report = _sourced(with_controls(report, table, known), table, known.profile)
     return _results(
         table,
         known,
@@ -186,7 +185,7 @@ def published_results(
 def without_runs(
     table: Table, known: KnownControls, reason: str, absent: Mapping[str, str]
 ) -> Results:
-    """Return a table's results with the paper's values only, and why nothing else is there."""
+    """Return results with only the paper's values, and the reason for that."""
     profile = known.profile
     read = dict.fromkeys(benchmark_of(profile, column.reads) for column in table.columns)
     judges = {name: profile.benchmarks[name].judge for name in read if name is not None}
@@ -197,7 +196,7 @@ def without_runs(
 
 
 def with_all_rows(results: Results) -> Results:
-    """Return the results with the table's omitted rows, which have no numbers."""
+    """Add the table's omitted rows, which have no numbers."""
     table, profile, report = results.table, results.profile, results.report
     known = {(cell.row, cell.column): cell for cell in report.cells}
     said = {summary.column: summary for summary in report.summary}
@@ -211,8 +210,8 @@ def with_all_rows(results: Results) -> Results:
         for row in table.rows
         for column in table.columns
     ]
-    # An omitted row matters only if the paper prints a value for it: then its column lacks a number
-    # and gets only a count.
+    # If the paper prints a value for an omitted row, its column lacks a number, and only a count
+    # remains of its summary.
     summary = tuple(
         said[it.column] if it.column in said and it.rows == said[it.column].rows else it
         for it in summarise(cells)
@@ -222,17 +221,16 @@ def with_all_rows(results: Results) -> Results:
     return replace(results, report=report.model_copy(update=update))
 
 
-def beside_controls(report: Report, table: Table, known: KnownControls) -> Report:
-    """Return a table's report with what the known controls give, if they are of its runs."""
-    controls = known.beside(report.cells)
+def with_controls(report: Report, table: Table, known: KnownControls) -> Report:
+    """Update a report by the controls that apply to its runs, if any."""
+    controls = known.applying_to(report.cells)
     if controls is None:
         return report
-    said = sensitivity(table, report.cells, controls)
-    return report.model_copy(update=said)
+    return report.model_copy(update=sensitivity(table, report.cells, controls))
 
 
 def sensitivity(table: Table, cells: Sequence[Cell], controls: Controls | None) -> dict[str, Any]:
-    """Return the report fields on what its table could have shown: controls and power."""
+    """Return the report fields about what the table could detect: controls and power."""
     why = inadmissible(table, controls)
     of_choosing: list[str | None] = []
     if controls is not None and any(map(table.is_about_choosing, table.claims)):
@@ -281,14 +279,14 @@ def _declared(
 
 
 def as_declared(report: Report, table: Table, profile: Profile) -> Report:
-    """Return a report with the wording of its rows, columns and notes as declared now."""
+    """Return a report with the current wording of its rows, columns and notes."""
     shown = {row.id for row in report.rows}
     rows = [row for row in table.rows if row.id in shown]
     return report.model_copy(update=_declared(table, profile, report.seeds, rows))
 
 
 def _sourced(report: Report, table: Table, profile: Profile) -> Report:
-    """Return a report with its settings and their sources as declared now, if its runs are."""
+    """Return a report with the current sources of its settings, if its runs are unchanged."""
     runs = plan_table(table, profile, report.seeds, [row.id for row in report.rows])
     now = {trace_of(run, name) for run in runs.runs.values() for name in run.judged}
     if not now.issuperset(trace for cell in report.cells for trace in cell.runs):
@@ -297,7 +295,7 @@ def _sourced(report: Report, table: Table, profile: Profile) -> Report:
 
 
 def _failures(cells: Iterable[Cell]) -> list[str]:
-    """Return why cells failed or are not available, each reason once with its rows."""
+    """Return each reason why cells failed or are not available, with its rows."""
     stopped = grouped(((it.state, it.reason), it.row) for it in cells if it.reason is not None)
     return [
         plain(f"{state_words(name, 0, 0)}: {', '.join(rows)}: {reason}")

@@ -44,7 +44,7 @@ class Controls:
     tripled: Mapping[tuple[TrainingKind, str], float]
     """Gain of 3x human prompts over 1x, by kind of training and score."""
     accuracies: Callable[[], Mapping[str, Scores]] = dict
-    """Returns whether each reward model orders each held-out pair right, by row of their table."""
+    """Whether each reward model orders each held-out pair correctly, by row of their table."""
 
     def why_not_better(self, needs: Manipulation) -> str | None:
         """Return why a reward model is not shown to be better than another, or None if it is."""
@@ -68,7 +68,7 @@ class Controls:
         return {it.id for it in self.checked if it.state not in ("not_run", "not_available")}
 
     def why_not(self, training: TrainingKind) -> str | None:
-        """Return why verdicts on a kind of training, those of choosing aside, are inadmissible."""
+        """Return why verdicts on a kind of training, other than on choosing, are inadmissible."""
         own = [
             control
             for control in self.checked
@@ -188,7 +188,7 @@ def _checked(control: Control, scores: RunScores, lacking: Mapping[str, str]) ->
 
 
 def _alike(compared: Scores, allowed: Scores, differ: bool) -> ControlState:
-    """Return whether a difference is shown to be within what is allowed, whose noise counts."""
+    """Return whether a difference is within what is allowed, given the noise of both."""
     if allowed.mean > 0.0:
         sides = (mean_interval(allowed.plus(compared)), mean_interval(allowed.minus(compared)))
         if all(side.low > 0.0 for side in sides):
@@ -219,11 +219,11 @@ class KnownControls:
         controls = declared.all_tables().get(declared.CONTROLS)
         self._table = None if controls is None else table_at(controls, profile)
 
-    def beside(self, cells: Iterable[Cell] = ()) -> Controls | None:
-        """Return the controls that apply to a table with such cells.
+    def applying_to(self, cells: Iterable[Cell] = ()) -> Controls | None:
+        """Return the controls that apply to a table with these cells.
 
-        They are those of the store if it decides all that the published ones decide (some controls
-        share their rows with other tables), or if these have other fingerprints of a run.
+        The store's, if they decide everything that the published ones do (some controls share rows
+        with other tables) or if the published ones come from other runs than the cells.
         """
         stored = self.stored
         if self.published is None:
@@ -237,14 +237,14 @@ class KnownControls:
 
     @cached_property
     def stored(self) -> Controls | None:
-        """The controls as the store decides them, each by the seeds that all of its rows have."""
+        """The controls as decided by the store, each by the seeds that all its rows have."""
         table, profile, store = self._table, self.profile, self.store
         if table is None or store is None or not (seeds := store.seeds()):
             return None
         try:
             planned, lacking = runnable(table, profile, seeds)
         except UserError:
-            # Something that the profile names is not on this machine, so nothing can have run here.
+            # This machine lacks something that the profile names, so nothing can have run here.
             return None
         measured = {} if planned is None else read_scores(planned, store)
         if not measured:
@@ -253,12 +253,12 @@ class KnownControls:
 
     @cached_property
     def published(self) -> tuple[Controls, Mapping[tuple[str, str], str]] | None:
-        """The published controls, worded as declared now, with the fingerprints of their runs."""
+        """The published controls with their current wording, and the fingerprints of their runs."""
         table, profile = self._table, self.profile
         folder = self._results / profile.name / (table.id if table else "")
         if table is None or not (folder / REPORT).is_file():
             return None
-        # Not the scores, which take long to read: `verify` recomputes the report from them.
+        # The scores are slow to read, and `verify` has recomputed the report from them.
         report = read_report(folder)
         cells = {(cell.row, cell.column): cell for cell in report.cells}
 
@@ -298,7 +298,7 @@ def checked_runs(
 ) -> Controls:
     """Evaluate a table's controls; `lacking` says why rows cannot run.
 
-    Each is decided by the seeds asked of all its rows; without `seeds`, by those that they have.
+    Each uses the seeds that `seeds` requests of all its rows, or without `seeds` those measured.
     """
     unmeasured = {
         column.id: f"`{profile.name}` has no score `{column.reads}`"

@@ -35,11 +35,11 @@ def joined(
     folder: Path,
     known: KnownControls,
 ) -> Results:
-    """Return stored results together with the published ones in a folder; `plan` takes all of both.
+    """Join stored results with the published ones in a folder; `plan` plans the runs of both.
 
-    They add seeds to published rows, or rows with their baselines. Rows of controls may have seeds
-    of their own, two at least. Raises `UserError` if a seed is there already, if rows of any other
-    table would end with different seeds, or if what is declared has changed.
+    They add seeds to published rows, or rows with their baselines. Rows of controls may have their
+    own seeds, at least two. Raises `UserError` if a seed is already published, if rows of any other
+    table would end up with different seeds, or if the declarations have changed.
     """
     restore(folder)
     (before, measured), own = read_published(folder), results.report
@@ -85,7 +85,7 @@ def _place(it: Cell | RowFacts) -> Place:
 
 
 def _each(before: Iterable[It], own: Iterable[It], both: Callable[[It, It], It]) -> dict[Place, It]:
-    """Return what either side has by place, made of both where both have it."""
+    """Return what either side has, by place, merging with `both` what both have."""
     found = {_place(it): it for it in own}
     for it in before:
         place = _place(it)
@@ -137,7 +137,7 @@ def _made_by(before: Cell, own: Cell) -> Cell:
 
 
 def _state(before: Cell | RowFacts, own: Cell | RowFacts, some: bool) -> State:
-    """Return the state of both, of which some seed may be there."""
+    """Return the joint state; `some` tells whether any seed is done."""
     state = before.state if own.state == "ok" else own.state
     return "partial" if some and state == "not_run" else state
 

@@ -32,7 +32,7 @@ EARLY = 0.6
 
 
 def leagues_of(table: Table, rows: Collection[str], scores: RunScores) -> tuple[FoundLeague, ...]:
-    """Return the leagues of a table, over those of its rows that are given."""
+    """Return the leagues of a table, restricted to some of its rows."""
     found = []
     for it in (league for league in table.leagues if league.uniform in rows):
         others = [row.id for row in table.rows if row.baseline == it.uniform]

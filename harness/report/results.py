@@ -24,21 +24,21 @@ class Results:
     table: Table
     profile: Profile
     report: Report
-    """The numbers; of a store, without facts."""
+    """The numbers, without facts if they are from a store."""
     judge: Callable[[Sequence[Claim], str], Sequence[Verdict]]
-    """Returns the verdicts on claims about its rows; the place is their table or figure."""
+    """Judge claims about its rows; the place is their table or figure."""
     measured: Measured = field(default_factory=dict)
     read_facts: Callable[[], Sequence[RowFacts]] = tuple
     runs: tuple[TableRuns, Store] | None = None
-    """Its runs and the store that has them, if it is from one."""
+    """Its runs and their store, if it is from one."""
     folder: Path | None = None
-    """Where it is published, if it is from there."""
+    """Its folder, if it is published."""
     lacking: str | None = None
     """Why nothing was measured."""
     absent: Mapping[str, str] = field(default_factory=dict)
     """Why rows have no numbers, except rows that simply have not run."""
     calibrations: Mapping[str, Calibration | None] = field(default_factory=dict)
-    """The latest of each real judge that the columns read, by benchmark."""
+    """The latest calibration of each real judge that the columns read, by benchmark."""
 
     @cached_property
     def scores(self) -> RunScores:
@@ -50,7 +50,7 @@ class Results:
 
     @cached_property
     def facts(self) -> Sequence[RowFacts]:
-        """What the stages of every row record besides scores: reading them takes a while."""
+        """What the stages of every row record besides scores; slow to read."""
         return self.report.facts or self.read_facts()
 
     @property

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from harness.errors import HarnessError
 from harness.registry.declared import CONTROLS, all_profiles, all_tables
 from harness.registry.profile import table_at
-from harness.report.build import beside_controls, published_tables
+from harness.report.build import published_tables, with_controls
 from harness.report.controls import KnownControls
 from harness.report.figures.published import FIGURE, published_pictures
 from harness.report.model import Count, Report
@@ -91,9 +91,9 @@ def verify(results_dir: Path) -> Verified:
 
 
 def verify_controls(results_dir: Path, reports: Collection[Report]) -> None:
-    """Check that tables say of the controls, and of what they admit, what the published ones do.
+    """Check that what tables report of the controls follows from the published ones.
 
-    Published controls of other runs than the table's say nothing of it.
+    Published controls of other runs than a table's do not apply to it.
     """
     names = {report.profile for report in reports} & all_profiles().keys()
     known = {name: KnownControls(all_profiles()[name], None, results_dir) for name in names}
@@ -102,7 +102,7 @@ def verify_controls(results_dir: Path, reports: Collection[Report]) -> None:
         if table is None or table.controls or name not in known:
             continue
         own = table_at(table, known[name].profile)
-        again = beside_controls(report, own, known[name])
+        again = with_controls(report, own, known[name])
         place = changed_place(report.model_dump(mode="json"), again)
         if place is not None:
             raise HarnessError(

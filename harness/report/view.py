@@ -111,7 +111,7 @@ def _own_columns(results: Results) -> bool:
 
 
 def fewer_seeds(report: Report) -> str:
-    """Return ` (rows: their seeds)` of rows that do not have all seeds of a report, if any."""
+    """List the rows with other seeds than the report, as ` (rows: seeds)`; empty if none have."""
     own = grouped(
         (seeds_text(cell.seeds), cell.row) for cell in report.cells if cell.seeds != report.seeds
     )
@@ -127,9 +127,9 @@ def _made_with(report: Report) -> list[tuple[str, str]]:
 
 
 def _with_rows(report: Report, models: Callable[[Cell], Sequence[str]]) -> str:
-    """Return the models behind the rows that ran, each with its rows unless all of these use it.
+    """List the models behind the rows that ran, each with its rows unless all of these use it.
 
-    Before any row has run, all of them count.
+    Before any row has run, list those of all rows.
     """
     ran = {cell.row for cell in report.cells if cell.runs} or {cell.row for cell in report.cells}
     cells = [cell for cell in report.cells if cell.row in ran]
@@ -165,7 +165,7 @@ def _intervals(results: Results) -> str:
 
 
 def inadmissible_reason(report: Report) -> str:
-    """Return why all verdicts, or those on choosing prompts, are inadmissible; else nothing."""
+    """Say why all verdicts, or those on choosing prompts, are inadmissible; empty if they count."""
     if report.inadmissible is None:
         why = report.inadmissible_choosing
         return "" if why is None else f"no verdict on which prompts are chosen counts: {why}"

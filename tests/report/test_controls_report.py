@@ -285,7 +285,7 @@ def test_an_extra_run_at_one_seed_hides_no_control_of_the_store(
     monkeypatch.setattr("harness.report.controls.declared.all_tables", lambda: tables)
     monkeypatch.setattr("harness.report.controls.runnable", lambda *_: (all_with, {}))
     monkeypatch.setattr(Store, "seeds", lambda _: all_with.seeds)  # judges alone have none
-    found = KnownControls(all_with.profile, store).beside()
+    found = KnownControls(all_with.profile, store).applying_to()
     assert found is not None
     assert [(it.id, it.state) for it in found.checked] == [
         ("a-min", "passed"),
@@ -386,7 +386,7 @@ def test_with_controls_a_table_says_its_power(
 def test_published_controls_count_while_they_are_of_the_same_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert KnownControls(MICRO, None, tmp_path).beside() is None
+    assert KnownControls(MICRO, None, tmp_path).applying_to() is None
     known, runs = controls(), {("dpo-h1/micro/seed0", "ah_wr"): "a" * 12}
     monkeypatch.setattr(KnownControls, "published", (known, runs))
     found = KnownControls(MICRO, None, tmp_path)
@@ -394,10 +394,10 @@ def test_published_controls_count_while_they_are_of_the_same_runs(
     alien = f"dpo-eva/micro/seed0@{'c' * 12}"
     cell = stored(toy_runs(), Store(tmp_path / "store")).report.cells[0]
     judged = cell.model_copy(update={"runs": (same, alien)})
-    assert found.beside([judged]) is known
+    assert found.applying_to([judged]) is known
     others = cell.model_copy(update={"runs": (other,)})
-    assert found.beside([others.model_copy(update={"column": "ae_lc"})]) is known
-    assert found.beside([others]) is None
+    assert found.applying_to([others.model_copy(update={"column": "ae_lc"})]) is known
+    assert found.applying_to([others]) is None
 
 
 def test_some_controls_of_the_store_hide_no_published_ones(
@@ -413,12 +413,12 @@ def test_some_controls_of_the_store_hide_no_published_ones(
     monkeypatch.setattr(KnownControls, "published", (whole, {}))
     known = KnownControls(MICRO, None, tmp_path)
     monkeypatch.setattr(KnownControls, "stored", part)
-    assert known.beside() is whole
+    assert known.applying_to() is whole
     monkeypatch.setattr(KnownControls, "stored", replace(whole))
-    assert known.beside() is known.stored is not whole
+    assert known.applying_to() is known.stored is not whole
     monkeypatch.setattr(KnownControls, "published", None)
     monkeypatch.setattr(KnownControls, "stored", part)
-    assert known.beside() is part
+    assert known.applying_to() is part
 
 
 @pytest.mark.parametrize(

@@ -224,7 +224,7 @@ def test_what_is_published_is_published_again_beside_the_controls_of_today(tmp_p
     publish(found, tmp_path / "results", joined=folder)
     assert read_digests(folder) == digests
     tripled = Controls((), {("offline", "ah_wr"): 2.5})
-    known.beside = lambda cells=(): tripled  # type: ignore[method-assign]
+    known.applying_to = lambda cells=(): tripled  # type: ignore[method-assign]
     found = published_results(before.table, folder, known, renewed=True)
     publish(found, tmp_path / "results", joined=folder)
     (now, again), (power,) = read_published(folder), old.power
@@ -235,7 +235,7 @@ def test_what_is_published_is_published_again_beside_the_controls_of_today(tmp_p
     assert (again, now.failures) == (scores, failures)
     kept = read_digests(folder)
     assert (kept.stages, kept.outputs) == (digests.stages, digests.outputs)
-    known.beside = lambda cells=(): None  # type: ignore[method-assign]
+    known.applying_to = lambda cells=(): None  # type: ignore[method-assign]
     of_other_runs = published_results(before.table, folder, known, renewed=True)
     assert of_other_runs.report == now
 

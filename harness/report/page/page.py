@@ -141,7 +141,7 @@ def _blocks(results: Results) -> Iterator[dict[str, Any]]:
 
 
 def run_block(tables: Iterable[Results]) -> Block:
-    """Return what stands behind each run: the rows that it serves, seeds, models and judges."""
+    """Return a table of the runs: the rows that each serves, its seeds, models and judges."""
     runs: dict[str, list[dict[str, None]]] = defaultdict(lambda: [{} for _ in range(5)])
     for found in tables:
         of_row = {row.id: row.runs for row in found.report.rows}
@@ -200,7 +200,7 @@ def axis_of(gains: Iterable[Estimate | None]) -> Axis | None:
 
 
 def described(gain: Estimate | None, paper: float | None, decimals: int) -> str:
-    """Say what is drawn, for those who do not see it."""
+    """Describe a drawing for screen readers."""
     ours = "no gain of ours"
     if gain is not None:
         ends = between(gain.low, gain.high, decimals)
@@ -211,7 +211,7 @@ def described(gain: Estimate | None, paper: float | None, decimals: int) -> str:
 
 
 def holding(test: Measurable, margin: float | None) -> tuple[float, float]:
-    """Return the ends of where a claim holds; a margin lets rows be that far apart."""
+    """Return the range of gains for which a claim holds; a margin lets rows be that far apart."""
     if isinstance(test, Compare) and test.op == "within":
         return -(margin or 0.0), margin or 0.0
     return (-(margin or 0.0), math.inf) if test.sign > 0 else (-math.inf, 0.0)
