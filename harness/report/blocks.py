@@ -175,7 +175,7 @@ def _comparison(summary: ColumnSummary, seeds: int) -> tuple[str, str, str]:
     if summary.spearman is None or low is None or high is None:
         return signs, f"undefined ({summary.ranked} rows)", APPLIES_NOT
     rho = f"{signed(summary.spearman, 2)} ({summary.ranked} rows)"
-    return signs, rho, f"{signed(low, 2)} to {signed(high, 2)}"
+    return signs, rho, view.between(low, high, 2)
 
 
 # --- Facts ---
