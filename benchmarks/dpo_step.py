@@ -34,46 +34,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
-from tokenizers.pre_tokenizers import WhitespaceSplit
-from transformers import (
-    Gemma2Config,
-    Gemma2ForCausalLM,
-    PreTrainedTokenizerFast,
-    TrainerCallback,
-)
+from random_models import SHAPES, WORDS, device_name, write_random_model
+from transformers import Gemma2ForCausalLM, TrainerCallback
 
-from harness.models.loading import load_tokenizer
+from harness.models.loading import fastest_device, load_tokenizer
 from harness.quiet import silence
 from harness.training.offline import quiet
 
-SHAPES: dict[str, dict[str, int]] = {
-    "tiny": {
-        "vocab_size": 1000, "hidden_size": 64, "intermediate_size": 256, "num_hidden_layers": 2,
-        "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16,
-        "query_pre_attn_scalar": 16,
-    },
-    "gemma-2-2b": {
-        "vocab_size": 256000, "hidden_size": 2304, "intermediate_size": 9216,
-        "num_hidden_layers": 26, "num_attention_heads": 8, "num_key_value_heads": 4,
-        "head_dim": 256, "query_pre_attn_scalar": 256,
-    },
-    "gemma-2-9b": {
-        "vocab_size": 256000, "hidden_size": 3584, "intermediate_size": 14336,
-        "num_hidden_layers": 42, "num_attention_heads": 16, "num_key_value_heads": 8,
-        "head_dim": 256, "query_pre_attn_scalar": 256,
-    },
-}  # fmt: skip
-"""Sizes of gemma-2-2b-it and gemma-2-9b-it as in their `config.json`, and a tiny one."""
-
-SPECIAL = ["<pad>", "<eos>", "<bos>", "<unk>", "<start_of_turn>", "<end_of_turn>", "user", "model"]
-TEMPLATE = (
-    "{{ bos_token }}{% for m in messages %}"
-    "<start_of_turn> {{ 'model' if m['role'] == 'assistant' else m['role'] }} {{ m['content'] }} "
-    "<end_of_turn> {% endfor %}{% if add_generation_prompt %}<start_of_turn> model{% endif %}"
-)
-WORDS = 900
 SKIPPED = 2
 
 
@@ -98,23 +65,6 @@ def now() -> float:
     if torch.cuda.is_available():
         torch.cuda.synchronize()
     return time.perf_counter()
-
-
-def build(shape: str, folder: Path) -> int:
-    """Write a random model of a shape with a tokenizer; return its number of weights."""
-    vocabulary = {word: i for i, word in enumerate([*SPECIAL, *(f"w{i}" for i in range(WORDS))])}
-    words = Tokenizer(WordLevel(vocabulary, unk_token="<unk>"))
-    words.pre_tokenizer = WhitespaceSplit()
-    PreTrainedTokenizerFast(
-        tokenizer_object=words, bos_token="<bos>", eos_token="<eos>", pad_token="<pad>",
-        unk_token="<unk>", additional_special_tokens=SPECIAL[4:6], chat_template=TEMPLATE,
-    ).save_pretrained(folder)  # fmt: skip
-    torch.manual_seed(0)
-    model = Gemma2ForCausalLM(
-        Gemma2Config(**SHAPES[shape], pad_token_id=0, eos_token_id=1, bos_token_id=2)
-    )
-    model.to(torch.bfloat16).save_pretrained(folder)
-    return int(model.num_parameters())
 
 
 def random_pairs(count: int, length: int) -> list[dict[str, str]]:
@@ -143,14 +93,15 @@ def by_harness(asked: argparse.Namespace, folder: Path, pairs: Any, clock: Clock
         trainer.add_callback(clock)
         train(trainer, *rest)
 
-    offline._run = timed
+    offline._run = timed  # type: ignore[assignment]
     hyper = DPO(
         learning_rate=5e-7, beta=0.05, epochs=1, batch_size=asked.batch,
         micro_batch_size=asked.micro_batch, max_length=asked.length,
     )  # fmt: skip
     place = Placement(
         work=folder / "work", checkpoint_every=10**6, dtype=asked.dtype, attention="eager",
-        gradient_checkpointing=asked.gradient_checkpointing, device=device(),
+        gradient_checkpointing=asked.gradient_checkpointing,
+        device="cuda" if torch.cuda.is_available() else "cpu",
     )  # fmt: skip
     (folder / "out").mkdir()
     offline.train(
@@ -175,8 +126,8 @@ def by_trl(asked: argparse.Namespace, folder: Path, pairs: Any, clock: Clock) ->
             lr_scheduler_type="cosine", warmup_steps=0.1, bf16=asked.dtype == "bfloat16",
             gradient_checkpointing=asked.gradient_checkpointing, precompute_ref_log_probs=True,
             model_init_kwargs={"dtype": "float32", "attn_implementation": "eager"},
-            use_cpu=device() == "cpu", dataloader_pin_memory=device() != "cpu", seed=0,
-            optim="adamw_torch", save_strategy="no", report_to="none", disable_tqdm=True,
+            use_cpu=fastest_device() == "cpu", dataloader_pin_memory=fastest_device() != "cpu",
+            seed=0, optim="adamw_torch", save_strategy="no", report_to="none", disable_tqdm=True,
             logging_steps=1,
         ),
         train_dataset=Dataset.from_list([as_messages(pair) for pair in pairs]),
@@ -184,11 +135,6 @@ def by_trl(asked: argparse.Namespace, folder: Path, pairs: Any, clock: Clock) ->
         callbacks=[clock],
     )  # fmt: skip
     trainer.train()
-
-
-def device() -> str:
-    """Return where the training runs."""
-    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def measure(asked: argparse.Namespace, folder: Path, weights: int) -> dict[str, Any]:
@@ -201,7 +147,7 @@ def measure(asked: argparse.Namespace, folder: Path, weights: int) -> dict[str, 
     # Prompts have a quarter of the words and completions three quarters; both sides are read.
     flops = 6 * weights * 2 * asked.batch * asked.length
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    if device() == "cuda":
+    if fastest_device() == "cuda":
         peak = torch.cuda.max_memory_allocated()
     return {
         "steps": len(clock.seconds),
@@ -227,14 +173,16 @@ def main() -> None:
     parser.add_argument("--weights", type=int, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     silence()
-    torch.set_num_threads(1 if device() == "cpu" else torch.get_num_threads())
+    torch.set_num_threads(1 if fastest_device() == "cpu" else torch.get_num_threads())
     if asked.only:
         print(json.dumps(measure(asked, Path(asked.model), asked.weights)))
         return
     with tempfile.TemporaryDirectory() as scratch:
-        weights = build(asked.shape, Path(scratch) / "model")
+        weights = write_random_model(
+            Gemma2ForCausalLM, asked.shape, Path(scratch) / "model", "bfloat16"
+        )
         found: dict[str, Any] = {
-            "shape": asked.shape, "weights": weights, "device": named(), "batch": asked.batch,
+            "shape": asked.shape, "weights": weights, "device": device_name(), "batch": asked.batch,
             "micro_batch": asked.micro_batch, "length": asked.length, "dtype": asked.dtype,
         }  # fmt: skip
         for program in ("harness", "trl"):
@@ -244,11 +192,6 @@ def main() -> None:
             )
             found[program] = json.loads(done.stdout.decode().splitlines()[-1])
     print(json.dumps(found, indent=1))
-
-
-def named() -> str:
-    """Return the name of the GPU, or `cpu`."""
-    return torch.cuda.get_device_name() if device() == "cuda" else "cpu"
 
 
 if __name__ == "__main__":

@@ -27,89 +27,24 @@ from typing import Any
 
 import torch
 import transformers
-from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
-from tokenizers.pre_tokenizers import WhitespaceSplit
-from transformers import Gemma2Config, Gemma2ForCausalLM, PreTrainedTokenizerFast
+from random_models import SHAPES, WORDS, device_name, write_random_model
+from transformers import Gemma2ForCausalLM
 
-from harness.inference.request import Answered, Renderer, Request, Sampling, SolverEngine
+from harness.inference.request import AnswersOf, Renderer, Request, Sampling, SolverEngine
 from harness.inference.solver import started
 from harness.inference.transformers_engine import TransformersEngine, transformers_engine
-from harness.models.loading import batches_by_length, fastest_device, pad
+from harness.models.loading import batches_by_length, pad
 from harness.quiet import silence
 from harness.serving.engines import installed
 
-SHAPES: dict[str, dict[str, Any]] = {
-    "tiny": {
-        "vocab_size": 4000,
-        "hidden_size": 128,
-        "num_hidden_layers": 4,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "head_dim": 32,
-        "intermediate_size": 512,
-        "query_pre_attn_scalar": 32,
-        "max_position_embeddings": 1024,
-    },
-    "gemma-2-2b": {
-        "vocab_size": 256000,
-        "hidden_size": 2304,
-        "num_hidden_layers": 26,
-        "num_attention_heads": 8,
-        "num_key_value_heads": 4,
-        "head_dim": 256,
-        "intermediate_size": 9216,
-        "query_pre_attn_scalar": 256,
-        "max_position_embeddings": 8192,
-    },
-    "gemma-2-9b": {
-        "vocab_size": 256000,
-        "hidden_size": 3584,
-        "num_hidden_layers": 42,
-        "num_attention_heads": 16,
-        "num_key_value_heads": 8,
-        "head_dim": 256,
-        "intermediate_size": 14336,
-        "query_pre_attn_scalar": 256,
-        "max_position_embeddings": 8192,
-    },
-}
-SPECIAL = ["<pad>", "<eos>", "<bos>", "<unk>", "<start_of_turn>", "<end_of_turn>", "user", "model"]
-TEMPLATE = (
-    "{{ bos_token }}{% for m in messages %}<start_of_turn> {{ m['role'] }} {{ m['content'] }} "
-    "<end_of_turn> {% endfor %}{% if add_generation_prompt %}<start_of_turn> model{% endif %}"
-)
 SHORTEST, LONGEST = 16, 256
 """Words of a prompt, evenly spread."""
-
-
-def make_model(folder: Path, shape: str, dtype: torch.dtype) -> None:
-    """Write a random model and its tokenizer."""
-    torch.manual_seed(0)
-    config = Gemma2Config(**SHAPES[shape], pad_token_id=0, eos_token_id=1, bos_token_id=2)
-    torch.set_default_dtype(dtype)
-    with torch.device(fastest_device()):
-        Gemma2ForCausalLM(config).save_pretrained(folder)
-    torch.set_default_dtype(torch.float32)
-    words = [f"w{i}" for i in range(config.vocab_size - len(SPECIAL))]
-    vocabulary = {word: i for i, word in enumerate(SPECIAL + words)}
-    tokenizer = Tokenizer(WordLevel(vocabulary, unk_token="<unk>"))
-    tokenizer.pre_tokenizer = WhitespaceSplit()
-    PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        bos_token="<bos>",
-        eos_token="<eos>",
-        pad_token="<pad>",
-        unk_token="<unk>",
-        additional_special_tokens=["<start_of_turn>", "<end_of_turn>"],
-        chat_template=TEMPLATE,
-    ).save_pretrained(folder)
 
 
 def prompts(count: int) -> list[list[dict[str, str]]]:
     """Return conversations of several lengths."""
     spread = [SHORTEST + (LONGEST - SHORTEST) * i // max(1, count - 1) for i in range(count)]
-    texts = [" ".join(f"w{(7 * i + j) % 3000}" for j in range(n)) for i, n in enumerate(spread)]
+    texts = [" ".join(f"w{(7 * i + j) % WORDS}" for j in range(n)) for i, n in enumerate(spread)]
     return [[{"role": "user", "content": text}] for text in texts]
 
 
@@ -154,7 +89,7 @@ def engine_tokens(engine: SolverEngine) -> Callable[[Sequence[Request], Sampling
     """Return what has an engine answer and returns how many tokens came."""
 
     def tokens(asked: Sequence[Request], sampling: Sampling) -> int:
-        answered: Answered = {}
+        answered: AnswersOf = {}
         engine.generate(asked, sampling, answered.update)
         return sum(sample.n_tokens for own in answered.values() for sample in own)
 
@@ -201,7 +136,7 @@ def main() -> None:
     found: dict[str, Any] = {
         "shape": given.shape,
         "dtype": dtype,
-        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
+        "device": device_name(),
         "threads": torch.get_num_threads(),
         "versions": {"torch": torch.__version__, "transformers": transformers.__version__},
         "prompts": given.prompts,
@@ -210,7 +145,7 @@ def main() -> None:
         "batch_size": given.batch_size,
     }
     with model_folder(given.folder) as folder:
-        make_model(folder, given.shape, getattr(torch, dtype))
+        write_random_model(Gemma2ForCausalLM, given.shape, folder, dtype)
         renderer = Renderer(folder)
         asked = renderer.requests(
             prompts(given.prompts), n=given.samples, seed=0, max_new_tokens=given.tokens

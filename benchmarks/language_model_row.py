@@ -26,16 +26,12 @@ import numpy as np
 import pyarrow.parquet as pq
 import torch
 from datasets import Dataset
-from plain import assistant, dpo_arguments, rollouts, sample, user
+from plain import assistant, dpo_arguments, rollouts, run_row, sample, user
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from trl import DPOTrainer
 
 from harness import quiet
-from harness.pipeline.algorithm import Planner
-from harness.pipeline.factory import engine_of
-from harness.registry.declared import load_tables
-from harness.registry.profile import Profile, load_profiles, table_at
-from harness.runtime import Plan, Store
+from harness.registry.profile import Profile, load_profiles
 from harness.worlds.instructions.rules import RULES
 from harness.worlds.instructions.tasks import prompts
 from harness.worlds.instructions.weights import folder
@@ -46,7 +42,11 @@ def at_size(profile: Profile, x: int, items: int) -> Profile:
     """Return the profile with fewer prompts and items."""
     benchmarks = {
         name: bench.model_copy(
-            update={"items": dict.fromkeys(bench.items, items) if name == "held_out" else items}
+            update={
+                "items": dict.fromkeys(bench.items, items)
+                if isinstance(bench.items, dict)
+                else items
+            }
         )
         for name, bench in profile.benchmarks.items()
     }
@@ -84,13 +84,8 @@ def plain(profile: Profile, scratch: Path) -> float:
 
 def harness(profile: Profile, scratch: Path) -> tuple[float, float, int]:
     """Run the row on one worker; return seconds in stages, in answering, and tokens answered."""
-    table = table_at(load_tables()["table4"], profile)
-    recipe = table.recipe_of(table.row("dpo-1"), table.columns[0])
-    run = Planner(world_of(profile)).run("dpo-h1", recipe, 0)
-    store, plan = Store(scratch / "store"), Plan(run.targets)
-    engine_of(profile, store, scratch / "logs", plan.stages, jobs=1).run(plan)
-    wall = {stage: store.manifest(stage.fingerprint)["wall_s"] for stage in plan.stages}
-    [answering] = [stage for stage in plan.stages if stage.kind == "generate"]
+    store, wall, _ = run_row(profile, "dpo-1", scratch)
+    [answering] = [stage for stage in wall if stage.kind == "generate"]
     rows = pq.read_table(
         store.open(answering.fingerprint) / "completions.parquet", columns=["n_tokens"]
     )

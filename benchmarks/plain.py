@@ -1,14 +1,23 @@
-"""What the plain scripts share: sampling and DPO as a paper's script would call them."""
+"""What the comparisons with plain scripts share.
+
+Sampling and DPO as a paper's script would call them, and a row of table 4 by the harness.
+"""
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
 import torch
 from trl import DPOConfig
 
-from harness.registry.profile import Generation
+from harness.pipeline.algorithm import Planner
+from harness.pipeline.factory import engine_of
+from harness.registry.declared import load_tables
+from harness.registry.profile import Generation, Profile, table_at
+from harness.runtime import EngineOptions, Plan, Stage, Store
+from harness.worlds.lookup import world_of
 
 
 def user(text: str) -> list[dict[str, str]]:
@@ -38,7 +47,7 @@ def sample(
         for _ in range(n)
     ]
     order = sorted(range(len(texts)), key=lambda i: len(texts[i].split()))
-    answers = [""] * len(texts)
+    answers: list[str] = [""] * len(texts)
     for start in range(0, len(order), generation.batch_size):
         part = order[start : start + generation.batch_size]
         batch = tokenizer(
@@ -67,7 +76,25 @@ def rollouts(
     """Sample a profile's answers to each prompt."""
     conversations = [user(prompt) for prompt in prompts]
     temperature, n = generation.temperature, generation.n
-    return sample(model, tokenizer, conversations, generation, temperature, n)
+    sampled: list[list[str]] = sample(model, tokenizer, conversations, generation, temperature, n)
+    return sampled
+
+
+def run_row(profile: Profile, row: str, scratch: Path) -> tuple[Store, dict[Stage, float], float]:
+    """Run a row of table 4 on one worker into an empty store.
+
+    Returns the store, the seconds of each stage, and those of the engine.
+    """
+    table = table_at(load_tables()["table4"], profile)
+    recipe = table.recipe_of(table.row(row), table.columns[0])
+    store = Store(scratch / "store")
+    plan = Plan(Planner(world_of(profile)).run(f"dpo-{row}", recipe, 0).targets)
+    engine = engine_of(profile, store, scratch / "logs", plan.stages, jobs=1, where=EngineOptions())
+    start = time.monotonic()
+    engine.run(plan)
+    seconds = time.monotonic() - start
+    stages = {stage: store.manifest(stage.fingerprint)["wall_s"] for stage in plan}
+    return store, stages, seconds
 
 
 def dpo_arguments(dpo: Any, output: Path) -> DPOConfig:

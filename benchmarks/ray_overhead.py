@@ -80,8 +80,8 @@ def measure(number: int, seconds: float, rounds: int, work: Path) -> dict[str, o
 
 if __name__ == "__main__":
     silence()
-    given = [float(argument) for argument in sys.argv[1:]]
-    count, each, times = [*given, *(40, 0.5, 3)[len(given) :]]
+    given = [*map(float, sys.argv[1:])]
+    count, each, times = given + [40, 0.5, 3][len(given) :]
     with tempfile.TemporaryDirectory() as folder:
         os.environ["HARNESS_WORK"] = folder  # which every node must have
         print(json.dumps(measure(int(count), each, int(times), Path(folder))))

@@ -21,57 +21,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
-from tokenizers.pre_tokenizers import WhitespaceSplit
-from transformers import (
-    LlamaConfig,
-    LlamaForSequenceClassification,
-    PreTrainedTokenizerFast,
-)
+from random_models import SHAPES, WORDS, device_name, write_random_model
+from transformers import LlamaForSequenceClassification
 
 from harness.models import reader
 from harness.models.loading import fastest_device
 from harness.models.reader import Answered
 from harness.models.reward_model import load_reward_model, score
 from harness.quiet import silence
-
-SHAPES: dict[str, dict[str, int]] = {
-    "tiny": {
-        "vocab_size": 1000, "hidden_size": 128, "intermediate_size": 512, "num_hidden_layers": 4,
-        "num_attention_heads": 4, "num_key_value_heads": 2,
-    },
-    "llama-8b": {
-        "vocab_size": 128256, "hidden_size": 4096, "intermediate_size": 14336,
-        "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8,
-    },
-}  # fmt: skip
-"""Sizes of an 8B Llama 3 as in its `config.json`, and a tiny one."""
-
-SPECIAL = ["<pad>", "<eos>", "<bos>", "<unk>", "user", "assistant"]
-TEMPLATE = (
-    "{{ bos_token }}{% for m in messages %} {{ m['role'] }} {{ m['content'] }} <eos>{% endfor %}"
-)
-WORDS = 900
-
-
-def build(shape: str, folder: Path, longest: int, dtype: str) -> int:
-    """Write a random reward model with a tokenizer; return its number of weights."""
-    vocabulary = {word: i for i, word in enumerate([*SPECIAL, *(f"w{i}" for i in range(WORDS))])}
-    words = Tokenizer(WordLevel(vocabulary, unk_token="<unk>"))
-    words.pre_tokenizer = WhitespaceSplit()
-    PreTrainedTokenizerFast(
-        tokenizer_object=words, bos_token="<bos>", eos_token="<eos>", pad_token="<pad>",
-        unk_token="<unk>", chat_template=TEMPLATE,
-    ).save_pretrained(folder)  # fmt: skip
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        **SHAPES[shape], num_labels=1, pad_token_id=0, eos_token_id=1, bos_token_id=2,
-        max_position_embeddings=longest,
-    )  # fmt: skip
-    model = LlamaForSequenceClassification(config).to(getattr(torch, dtype))
-    model.save_pretrained(folder)
-    return int(model.num_parameters())
 
 
 def conversations(count: int, longest: int) -> list[Answered]:
@@ -115,15 +72,18 @@ def main() -> None:
         torch.set_num_threads(1)
     texts = conversations(asked.completions, asked.longest)
     with tempfile.TemporaryDirectory() as scratch:
-        weights = build(asked.shape, Path(scratch), asked.longest, asked.dtype)
+        weights = write_random_model(
+            LlamaForSequenceClassification, asked.shape, Path(scratch), asked.dtype, num_labels=1,
+            max_position_embeddings=asked.longest,
+        )  # fmt: skip
         model = load_reward_model(Path(scratch), "one answer", device=device, dtype=asked.dtype)
     score(model, texts[:2], batch_size=2)  # what is done once is done now
     by_length, rewards = timed(model, texts, asked.batch)
-    reader.batches_by_length = in_order
+    reader.batches_by_length = in_order  # type: ignore[attr-defined]
     as_they_come, others = timed(model, texts, asked.batch)
     found = {
         "shape": asked.shape, "weights": weights, "dtype": asked.dtype,
-        "device": torch.cuda.get_device_name() if device == "cuda" else "cpu",
+        "device": device_name(),
         "completions": asked.completions, "by_length": by_length, "in_order": as_they_come,
         "greatest_difference": float(np.abs(rewards - others).max()),
     }  # fmt: skip
@@ -133,7 +93,8 @@ def main() -> None:
 def timed(model: Any, texts: Any, batch: int) -> tuple[dict[str, float], Any]:
     """Score once; return how fast, with how much padding, and the rewards."""
     sequences = [encoded.tokens for encoded in model.encode(texts)]
-    batches = list(reader.batches_by_length(sequences, batch, reader.BATCH_TOKENS))
+    by_length = reader.batches_by_length  # type: ignore[attr-defined]
+    batches = list(by_length(sequences, batch, reader.BATCH_TOKENS))
     tokens = sum(map(len, sequences))
     padded = sum(len(b) * max(len(sequences[i]) for i in b) for b in batches)
     start = time.perf_counter()

@@ -19,24 +19,21 @@ import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 import torch
 from datasets import Dataset
-from plain import assistant, dpo_arguments, rollouts, sample, user
+from plain import assistant, dpo_arguments, rollouts, run_row, sample, user
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 from trl import DPOTrainer
 
 from harness import quiet
 from harness.eva.evolving import Prompt, evolve
 from harness.evaluation.files import Answer
-from harness.pipeline.algorithm import Planner
-from harness.pipeline.factory import engine_of
-from harness.registry.declared import load_tables
 from harness.registry.profile import load_profiles
-from harness.runtime import Plan, Store
 from harness.worlds.embedded.creator import EmbeddedCreator
 from harness.worlds.embedded.judge import JUDGES, score_downstream
 from harness.worlds.embedded.texts import read_prompts
@@ -51,7 +48,7 @@ ANSWERED = [name for name in PROFILE.benchmarks if name != "prompt_judge"]
 """The benchmarks that a policy answers."""
 
 
-def load(path: Path) -> tuple[AutoModelForCausalLM, AutoTokenizer]:
+def load(path: Path) -> tuple[Any, Any]:
     """Load a policy and its tokenizer as a script would."""
     model = AutoModelForCausalLM.from_pretrained(
         path, dtype=torch.float32, attn_implementation="eager"
@@ -60,7 +57,7 @@ def load(path: Path) -> tuple[AutoModelForCausalLM, AutoTokenizer]:
 
 
 @torch.inference_mode()
-def reward(model, tokenizer, prompts, answers):
+def reward(model: Any, tokenizer: Any, prompts: list[str], answers: list[list[str]]) -> Any:
     """Score every answer, batched by length; shape (prompts, n)."""
     tokenizer.padding_side = "right"
     texts = [
@@ -80,7 +77,7 @@ def reward(model, tokenizer, prompts, answers):
     return rewards.reshape(len(prompts), -1)
 
 
-def pairs_of(prompts, answers, rewards):
+def pairs_of(prompts: list[str], answers: list[list[str]], rewards: Any) -> list[dict[str, Any]]:
     """Best against worst of each prompt."""
     return [
         {
@@ -92,7 +89,7 @@ def pairs_of(prompts, answers, rewards):
     ]
 
 
-def dpo(path, rows, output):
+def dpo(path: Path, rows: list[dict[str, Any]], output: Path) -> Path:
     """Train with TRL and save."""
     model, tokenizer = load(path)
     args = dpo_arguments(DPO, output)
@@ -107,7 +104,7 @@ def dpo(path, rows, output):
 def plain(scratch: Path) -> None:
     """Run DPO, one eva iteration and the benchmarks, as a script."""
     rng = np.random.default_rng(0)
-    pool = read_prompts(resolve(ASSETS.prompts.identity()["source"]))
+    pool = read_prompts(resolve(str(ASSETS.prompts.identity()["source"])))
     prompts = [pool[i] for i in rng.permutation(len(pool))[: PROFILE.x]]
     rm_path = resolve(ASSETS.reward_model("pointwise"))
     rm = AutoModelForSequenceClassification.from_pretrained(
@@ -116,7 +113,7 @@ def plain(scratch: Path) -> None:
     rm_tokenizer = AutoTokenizer.from_pretrained(rm_path)
     policy = resolve(ASSETS.policy())
 
-    def rewarded(path, texts):
+    def rewarded(path: Path, texts: list[str]) -> tuple[list[list[str]], Any]:
         answers = rollouts(*load(path), texts, GENERATION)
         return answers, reward(rm, rm_tokenizer, texts, answers)
 
@@ -138,7 +135,7 @@ def plain(scratch: Path) -> None:
         evaluate(name, model, tokenizer)
 
 
-def evaluate(name, model, tokenizer) -> None:
+def evaluate(name: str, model: Any, tokenizer: Any) -> None:
     """Answer and judge one benchmark."""
     identity = ASSETS.benchmark(name)
     items = runtime_of(identity).questions(identity)
@@ -151,7 +148,8 @@ def evaluate(name, model, tokenizer) -> None:
         given[item.item_id] = Answer((text,), len(text.split()))
     if items[0].turn_2 is not None:
         asked = [
-            [*user(i.turn_1), assistant(given[i.item_id].turns[0]), *user(i.turn_2)] for i in items
+            [*user(i.turn_1), assistant(given[i.item_id].turns[0]), *user(str(i.turn_2))]
+            for i in items
         ]
         for item, (text,) in zip(
             items, sample(model, tokenizer, asked, GENERATION, temperature), strict=True
@@ -159,19 +157,6 @@ def evaluate(name, model, tokenizer) -> None:
             first = given[item.item_id]
             given[item.item_id] = replace(first, turns=(*first.turns, text))
     JUDGES.get(name, score_downstream)(items, given)
-
-
-def harness(scratch: Path) -> tuple[float, float]:
-    """Run the same through the harness on one worker; return seconds in stages and in all."""
-    table = load_tables()["table4"]
-    recipe = table.recipe_of(table.row("eva-a_min"), table.columns[0])
-    run = Planner(ASSETS).run("dpo-eva-a_min", recipe, 0)
-    store, plan = Store(scratch / "store"), Plan(run.targets)
-    engine = engine_of(PROFILE, store, scratch / "logs", plan.stages, jobs=1)
-    start = time.monotonic()
-    engine.run(plan)
-    wall = time.monotonic() - start
-    return sum(store.manifest(stage.fingerprint)["wall_s"] for stage in plan.stages), wall
 
 
 def main() -> None:
@@ -183,7 +168,8 @@ def main() -> None:
         start = time.monotonic()
         plain(scratch)
         plain_s = time.monotonic() - start
-        stages_s, wall_s = harness(scratch)
+        _, stages, wall_s = run_row(PROFILE, "eva-a_min", scratch)
+    stages_s = sum(stages.values())
     figures = {
         "plain_s": round(plain_s, 2),
         "stages_s": round(stages_s, 2),

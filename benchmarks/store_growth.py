@@ -62,9 +62,9 @@ def fill(stages: int, seeds: int) -> dict[str, float]:
 
     for module in (files, manifest):  # nobody needs what is made here after a power cut
         module.os = _Unflushed(os)  # type: ignore[attr-defined]
-    store_module.flush_folder = files.flush_folder = lambda folder: None  # type: ignore[assignment]
+    store_module.flush_folder = files.flush_folder = lambda folder: None  # type: ignore
     began, store = time.perf_counter(), Store(store_dir())
-    provenance = store_module.collect_provenance()
+    provenance = manifest.collect_provenance()
     plan = Plan(toy_world.planned("table4", "micro", range(seeds)).targets)
     for stage in plan:
         with store.writing(stage, provenance) as output:
