@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from judge_stand_in import PRICE, StandIn, ask_for, client_of, completion
+from misbehaving import HEAD, drip
 
 from harness.endpoint import connection
 from harness.endpoint.budget import BudgetReachedError
@@ -43,35 +44,17 @@ def test_a_tool_call_of_another_form_is_none(calls: Any) -> None:
 
 def test_long_replies_are_read_in_linear_time() -> None:
     """Each took minutes: the patterns tried every way to divide digits, or blanks, in two."""
-    begun = time.monotonic()
+    begun = time.process_time()
     assert parse_rating("[[" + "1" * 200_000) is None
     assert parse_rating("[" + "1" * 200_000) is None
     assert only_field("```" + " " * 100_000 + "x", "score") is None
-    assert time.monotonic() - begun < 5.0
+    assert time.process_time() - begun < 5.0
 
 
 @pytest.mark.parametrize("number", ["904", "0", "10.5", "9" * 400, "9" * 5000])
 def test_a_rating_that_is_not_on_the_scale_is_none(number: str) -> None:
     assert parse_rating(f"[[{number}]]") is None
     assert parse_rating(f"[[{number}]], no, [[7]]") is None
-
-
-HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 9000000\r\n\r\n"
-
-
-def pours(data: bytes, gap_s: float, head: bytes, closed: threading.Event) -> Any:
-    """Return what answers with a head and then the same bytes until nobody reads them."""
-
-    def pour(request: Any, body: Any) -> None:
-        request.wfile.write(head)
-        try:
-            while not threading.Event().wait(gap_s):
-                request.wfile.write(data)
-                request.wfile.flush()
-        except OSError:
-            closed.set()
-
-    return lambda body, times: pour
 
 
 @pytest.mark.parametrize(
@@ -86,20 +69,27 @@ def pours(data: bytes, gap_s: float, head: bytes, closed: threading.Event) -> An
 def test_a_reply_that_drips_is_a_timeout_of_the_whole_request(
     tmp_path: Path, head: bytes, data: bytes
 ) -> None:
-    """A piece every 20 ms never leaves the gap of 0.3 s; then the socket is closed."""
+    """A piece every 20 ms never leaves the gap of 0.3 s, for hours; then the socket is closed."""
     closed = threading.Event()
-    with StandIn(instead=pours(data, 0.02, head, closed)) as server:
+
+    def drips(request: Any, body: Any) -> None:
+        drip(request, head, data, 0.02)
+        closed.set()
+
+    with StandIn(instead=lambda body, times: drips) as server:
         client = client_of(server, tmp_path, timeout_s=0.3, attempts=1)
-        begun = time.monotonic()
         with pytest.raises(UnansweredError, match=r"did not reply within 0.3 s to prompt a"):
             client.ask(ask_for("a"))
-        assert time.monotonic() - begun < 3.0
-        assert closed.wait(3.0)
+        assert closed.wait(60.0)
 
 
 def test_a_reply_without_end_is_broken_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "MOST_BYTES", 10_000)
-    with StandIn(instead=pours(b" " * 1000, 0.0, HEAD, threading.Event())) as server:
+
+    def pours(request: Any, body: Any) -> None:
+        drip(request, data=b" " * 1000, gap_s=0.0)
+
+    with StandIn(instead=lambda body, times: pours) as server:
         client = client_of(server, tmp_path, attempts=1)
         with pytest.raises(UnansweredError, match=r"broke off .*too large"):
             client.ask(ask_for("a"))

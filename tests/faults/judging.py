@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 from judge_stand_in import Body, StandIn, digest, judge, write_answered_mt_bench
+from misbehaving import stay_silent
 from scene import KEY, Scene
 
 CONCURRENCY = 4
@@ -155,28 +156,6 @@ def _half(handler: Handler, body: Body) -> None:
     _raw(json.dumps(judge(body)).encode()[:-9], headers={"Content-Length": "99999"})(handler, body)
 
 
-def _silent(handler: Handler, body: Body) -> None:
-    """Say nothing until the client has gone."""
-    with_patience(handler, lambda: None)
-
-
-def with_patience(handler: Handler, do: Callable[[], object]) -> None:
-    """Do something every now and then until the client has gone."""
-    handler.connection.settimeout(0.2)
-    while True:
-        try:
-            if not handler.connection.recv(1):
-                return
-        except TimeoutError:
-            pass
-        except OSError:
-            return
-        try:
-            do()
-        except OSError:
-            return
-
-
 ABSURD = (10**12, -5, 1e300, "many", None, [1], float("nan"))
 """Numbers of tokens that no reply has."""
 
@@ -187,7 +166,7 @@ FAILURES: dict[str, Answers] = {
     "gone": _gone,
     "reset": _reset,
     "half": _half,
-    "silent": _silent,
+    "silent": lambda handler, body: stay_silent(handler),
     "empty": _raw(b""),
     "no JSON": _raw(b"<!doctype html><script>alert(1)</script>"),
     "a list": _raw(b"[1, 2]"),

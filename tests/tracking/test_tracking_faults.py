@@ -3,14 +3,13 @@
 A database that is locked is waited for.
 """
 
-import socketserver
 import sqlite3
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from misbehaving import drip, serving
 from toy_table import contents, filled, toy_runs, toy_state, toy_tracker
 
 from harness.runtime import Store
@@ -32,31 +31,17 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     return filled(tmp_path_factory.mktemp("full") / "store", RUNS)
 
 
-class Drips(socketserver.StreamRequestHandler):
-    """Answers a byte at a time, each before its client gives up on it."""
-
-    over = threading.Event()
-
-    def handle(self) -> None:
-        self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n")
-        while not self.over.wait(0.05):
-            self.wfile.write(b" ")
-
-
 def test_a_server_that_drips_bytes_has_a_deadline(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("harness.tracking.connection.DEADLINE", 0.05)
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
-    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Drips) as server:
-        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
-        uri, began = f"http://127.0.0.1:{server.server_address[1]}", time.monotonic()
-        try:
-            with pytest.raises(TrackingError, match=r"cannot be written \(it takes too long"):
-                toy_tracker(tmp_path, store, uri=uri).sync([STATE])
-        finally:
-            Drips.over.set()
-            server.shutdown()
+    began = time.monotonic()
+    with (
+        serving(drip) as place,
+        pytest.raises(TrackingError, match=r"cannot be written \(it takes too long"),
+    ):
+        toy_tracker(tmp_path, store, uri=f"http://{place}").sync([STATE])
     assert time.monotonic() - began < IN_TIME_S
 
 
