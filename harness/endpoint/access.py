@@ -48,7 +48,7 @@ def model_of(
 ) -> ServedModel:
     """Return a role's model behind a client that caches replies in the work folder.
 
-    Whoever brings a ledger checks the key, once it is known that anything will be sent.
+    A caller that passes a ledger must check the key before anything is sent.
     """
     server = _server(role, model)
     if ledger is None:

@@ -1,4 +1,4 @@
-"""What can become of a request that has no reply."""
+"""Errors of requests without a usable reply."""
 
 from __future__ import annotations
 

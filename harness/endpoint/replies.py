@@ -1,9 +1,9 @@
-"""Kept replies of endpoints and engines: each is paid for once, whatever becomes of the process.
+"""The cache of replies of endpoints and engines: each is paid for once, even after a kill.
 
 Replies are append-only JSON lines, indexed by their request's address. Each process appends to its
 own file, one write per reply, because a file per reply would cost more than the network. Each line
-ends with its digest: a damaged line is reported, and requested again; so is a partial line left by
-a kill, without a report. There is no fsync, so a power failure may lose the last seconds.
+ends with its digest. A damaged line is reported and requested again; one that a kill cut off is
+requested again silently. There is no fsync, so a power failure may lose the last seconds.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class ReplyCache:
         self._own = root / f"replies-{os.getpid()}-{secrets.token_hex(4)}.jsonl"
 
     def get(self, address: str) -> Any:
-        """Return the reply at an address, as it was given, or None."""
+        """Return the reply at an address, unchanged, or None."""
         place = self._places().get(address)
         if place is None:
             return None
@@ -57,7 +57,7 @@ class ReplyCache:
         return json.loads(line)["reply"] if _is_whole(line) else None
 
     def put(self, address: str, reply: Any, **more: Any) -> None:
-        """Keep a reply, as JSON data, with more about it: `usd` is what was paid for it."""
+        """Cache a reply (JSON data) with more fields, such as `usd`, what was paid for it."""
         entry = {"address": address, "received": utc_now(), **more, "reply": reply}
         line = _sealed(json.dumps(entry, ensure_ascii=False).encode()[:-1])
         places = self._places()

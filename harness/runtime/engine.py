@@ -72,7 +72,7 @@ class Engine:
 
     Attributes:
         functions: `module:function` by stage kind; each takes a `StageContext`.
-        jobs: Maximum concurrent stages; by default up to the engine.
+        jobs: Maximum concurrent stages; by default, the engine decides.
         preload: Modules a worker imports as soon as it starts.
         expected: Seconds a stage should take; the longest chain of stages goes first.
         threads: Compute threads per worker.

@@ -30,7 +30,7 @@ GRACE_S = 10.0
 """Seconds that processes have to exit before they are killed."""
 
 POLL_INTERVAL_S = 0.2
-"""Seconds between two looks at whatever runs elsewhere, all over the harness."""
+"""Seconds between two polls of another process or server, throughout the harness."""
 
 _DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
 _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER

@@ -260,7 +260,7 @@ class Selector:
         return inherited
 
     def evict(self, pool: Pool, kept: Sequence[Group], ctx: Context) -> tuple[int, int]:
-        """Bound the pool, this step's rewrites included; return the evicted and the reused."""
+        """Shrink the pool to its capacity; return the numbers of evicted and of reused prompts."""
         return pool.buffer.put((), "oldest"), 0
 
     def state_dict(self) -> dict[str, Any]:

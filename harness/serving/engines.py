@@ -61,7 +61,7 @@ class Installed:
 def identity(engine: EngineName) -> str:
     """Return an engine's identity in a stage: package and version.
 
-    Of one that is not installed, stages can be planned, but refuse to run.
+    Stages can be planned for an engine that is not installed, but refuse to run.
     """
     if engine == "endpoint":
         return engine

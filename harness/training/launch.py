@@ -53,8 +53,8 @@ def launch(function: str, ctx: StageContext, on_log: OnLog, *, online: bool = Fa
     """Call a function in one process per device of the stage's hardware, and follow them.
 
     The function, given as `module:name`, is called with the context and the placement; its return
-    value in the first process is the summary. The settings hold `numerics`, of `Hardware`. An
-    error's message has its reason, or the end of the log.
+    value in the first process is the summary. The settings include `Hardware`'s `numerics`. Errors
+    quote the reason given by the job, or the end of its log.
     """
     assert ctx.unfinished is not None
     hardware = Hardware.model_validate(ctx.hardware["training"])
@@ -183,7 +183,7 @@ def _do_part(job: dict[str, Any], work: Path) -> None:
 
 
 def _leave(work: Path, **outcome: Any) -> None:
-    """Write the outcome for the launcher, unless there is one: the first failure is the cause."""
+    """Write the outcome for the launcher, unless one exists: the first failure is the cause."""
     with suppress(FileExistsError), (work / OUTCOME).open("x", encoding="utf-8") as file:
         json.dump(outcome, file)
 

@@ -69,7 +69,7 @@ completions of many hundred tokens."""
 
 
 class TrainingError(HarnessError):
-    """Training could not be done as requested."""
+    """Training failed or cannot be done as requested."""
 
 
 @dataclass(frozen=True)
