@@ -2,9 +2,9 @@
 
 import socketserver
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from select import select
 from typing import Any
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 9000000\r\n\r\n"
@@ -14,10 +14,15 @@ def drip(handler: Any, head: bytes = HEAD, data: bytes = b" ", gap_s: float = 0.
     """Send a head and then the same bytes again and again, until the client has gone."""
     with suppress(OSError):
         handler.wfile.write(head)
-        while True:
+        while _stays(handler, gap_s):
             handler.wfile.write(data)
             handler.wfile.flush()
-            time.sleep(gap_s)
+
+
+def _stays(handler: Any, wait_s: float) -> bool:
+    """Wait a while for the client to go, reading what it sends; return whether it is there."""
+    readable, _, _ = select([handler.connection], [], [], wait_s)
+    return not readable or bool(handler.connection.recv(65536))
 
 
 def stay_silent(handler: Any) -> None:
