@@ -69,11 +69,11 @@ def test_a_rating_that_is_not_on_the_scale_is_none(number: str) -> None:
 def test_a_reply_that_drips_is_a_timeout_of_the_whole_request(
     tmp_path: Path, head: bytes, data: bytes
 ) -> None:
-    """A piece every 20 ms never leaves the gap of 0.3 s, for hours; then the socket is closed."""
+    """A piece every 0.1 s never leaves the gap of 0.3 s, for hours; then the socket is closed."""
     closed = threading.Event()
 
     def drips(request: Any, body: Any) -> None:
-        drip(request, head, data, 0.02)
+        drip(request, head, data, 0.1)
         closed.set()
 
     with StandIn(instead=lambda body, times: drips) as server:
