@@ -32,7 +32,7 @@ from transformers import (
 )
 from transformers.modeling_layers import GenericForSequenceClassification
 
-from harness.errors import UserError
+from harness.errors import HarnessError, UserError
 from harness.models import reader
 from harness.models.loading import FIRST_IS_BETTER, Conversation, load_strictly, load_tokenizer
 from harness.models.reader import Answered, Chat, Encoded, Reader
@@ -258,6 +258,10 @@ class PairRM(Reader):
         return cls(load_strictly(PairRMModel, path, device, dtype), tokenizer, mark_ids)
 
     def encode(self, rows: Sequence[Answered]) -> list[Encoded]:
+        if any(len(row.conversation) != 1 for row in rows):
+            raise HarnessError(
+                "PairRM compares answers to one turn of a user, and a conversation here has more."
+            )
         marked = [
             [
                 mark + reader.without(self._taken_out, turn["content"])
@@ -340,9 +344,13 @@ class PairPreferenceLLM(_ChatReader):
 
 def question(conversation: Conversation, answers: Sequence[str]) -> str:
     """Return the message that asks which answer is better; an answer cannot forge its own end."""
-    turns = [
-        f"\n<turn> {message['role']}\n {reader.without(_DIVIDING, message['content'])}"
-        for message in conversation
-    ]
+    roles = [message["role"] for message in conversation]
+    if roles != [("user", "assistant")[i % 2] for i in range(len(roles))] or len(roles) % 2 == 0:
+        raise HarnessError(
+            "the pair-preference model reads turns of user and assistant in turn that end with "
+            f"the user's, and a conversation here has {', '.join(roles) or 'none'}."
+        )
+    texts = [reader.without(_DIVIDING, m["content"]) for m in conversation]
+    turns = [f"\n<turn> {role}\n {text}" for role, text in zip(roles, texts, strict=True)]
     a, b = (reader.without(_DIVIDING, text) for text in answers)
     return f"{CONTEXT} \n{''.join(turns)}\n {RESPONSE_A} {a} {RESPONSE_B} {b} \n"

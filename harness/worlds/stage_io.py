@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +71,10 @@ PROMPT_FILES = ("prompts.parquet", "selected.parquet", "pairs.parquet")
 
 def read_prompts(folder: Path, files: Sequence[str] = PROMPT_FILES) -> Rows:
     """Read prompts with their lineage from the folder of any stage: the first of `files` there."""
-    return read_rows(next(folder / name for name in files if (folder / name).exists()))
+    for name in files:
+        if (folder / name).exists():
+            return read_rows(folder / name)
+    raise FileNotFoundError(f"no prompts in {folder}")
 
 
 def read_topics(folder: Path, topic_of: Callable[[str], str]) -> list[tuple[str, str]]:
@@ -112,7 +116,7 @@ def read_rewards(folder: Path) -> tuple[list[str], NDArray[np.float64]]:
 def read_answers(folder: Path) -> dict[str, Answer]:
     """Read a policy's answers to a benchmark; `tokens` is the length of the first turn."""
     turns: dict[str, Rows] = {}
-    for row in read_rows(folder / "answers.parquet"):  # all first turns come first
+    for row in sorted(read_rows(folder / "answers.parquet"), key=itemgetter("turn")):
         turns.setdefault(row["prompt_id"], []).append(row)
     return {
         prompt_id: Answer(tuple(row["completion"] for row in rows), rows[0]["n_tokens"])

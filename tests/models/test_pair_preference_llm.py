@@ -8,7 +8,7 @@ import pytest
 from llama_by_hand import llama_outputs, told, weights_of
 from small_checkpoints import LLAMA_TEMPLATE, llama_tokenizer, write_pair_llm
 
-from harness.errors import UserError
+from harness.errors import HarnessError, UserError
 from harness.models.formats import PairPreferenceLLM, question
 from harness.models.reader import Answered
 from harness.models.reward_model import load_reward_model, win_probabilities
@@ -102,3 +102,9 @@ def test_a_prompt_that_leaves_no_room_has_no_probabilities(llm: PairPreferenceLL
     assert np.isfinite(wins[0]).all()
     assert np.isnan(wins[1, 0, 1])
     assert np.isnan(wins[1, 1, 0])
+
+
+@pytest.mark.parametrize("roles", [[], ["system", "user"], ["user", "assistant"], ["user", "user"]])
+def test_turns_in_another_order_are_one_clear_error(roles: list[str]) -> None:
+    with pytest.raises(HarnessError, match="user and assistant in turn"):
+        question([{"role": role, "content": "one"} for role in roles], ("two", "three"))

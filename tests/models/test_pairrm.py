@@ -11,7 +11,7 @@ import torch
 from small_checkpoints import PAIRRM_MARKS, pairrm_tokenizer, tensors_of, write_pairrm
 from transformers import DebertaV2Config, DebertaV2Model, DebertaV2Tokenizer
 
-from harness.errors import UserError
+from harness.errors import HarnessError, UserError
 from harness.models.formats import PairRM
 from harness.models.reader import Answered
 from harness.models.reward_model import load_reward_model, win_probabilities
@@ -109,6 +109,12 @@ def test_parts_over_their_limits_are_cut_at_the_end_and_stay_closed(pairrm: Pair
     assert [words.count(word) for word in ("▁one", "▁two", "▁six")] == [1221, 409, 1]
     assert [i for i, word in enumerate(words) if word == "[SEP]"] == [1223, 1223 + 412, 1223 + 418]
     assert not long.cut, "6 tokens of prompt leave 1,021"
+
+
+def test_a_conversation_of_several_turns_is_one_clear_error(pairrm: PairRM) -> None:
+    turns = [*PROMPT, {"role": "assistant", "content": "four"}, *PROMPT]
+    with pytest.raises(HarnessError, match="one turn of a user"):
+        win_probabilities(pairrm, [turns], [["five", "six"]], batch_size=8)
 
 
 def test_a_tokenizer_without_the_marks_is_one_clear_error(tmp_path: Path) -> None:

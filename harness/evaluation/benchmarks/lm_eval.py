@@ -94,6 +94,8 @@ def measure(
         ) from error
     except ImportError as error:
         raise UserError(f"lm-eval lacks a package ({error}); install it") from error
+    if results is None:
+        raise HarnessError("lm-eval returned no results; run it in one process")
     return dict(results)
 
 

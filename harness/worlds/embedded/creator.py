@@ -192,7 +192,7 @@ def embedded_creator(identity: str, reach: Reach) -> EmbeddedCreator:
     return EmbeddedCreator(METHODS[method], reach)
 
 
-def why_unusable(text: str, parent: str, _told: object = ()) -> str | None:
+def why_unusable(text: str, parent: str) -> str | None:
     """Return `unchanged`, `leftover`, `too long`, `unreadable`, or None for a usable rewrite."""
     if text == parent:
         return "unchanged"

@@ -132,7 +132,7 @@ class EmbeddedRuntime(Runtime):
     def evolver(self, settings: Mapping[str, Json], done: Done = ignore) -> Evolver:
         own = own_method(settings)
         if own is not None:
-            return Evolver(OwnCreator(own, why_unusable))
+            return Evolver(OwnCreator(own, lambda text, parent, _told: why_unusable(text, parent)))
         reach = cast(Reach, settings.get("reach", "topic"))
         return Evolver(embedded_creator(str(settings["creator"]), reach))
 
