@@ -26,6 +26,7 @@ from harness.endpoint.request import ChatRequest, Reply, normalized_settings
 from harness.errors import HarnessError
 from harness.foreign import in_a_line
 from harness.runtime.stage import Json
+from harness.words import ignore
 
 ATTEMPTS = 8
 PATIENCE = 5
@@ -186,7 +187,7 @@ def work_through(
     items: Sequence[Item],
     work: Callable[[Item], Result],
     served: ServedModel,
-    done: Done = lambda count, total: None,
+    done: Done = ignore,
 ) -> list[Outcome[Result]]:
     """Process all items, up to `served.concurrency` at once; return results or refusals in order.
 
